@@ -24,7 +24,8 @@ class CheckedCalls(type):
             try:
                 signature.bind(*arguments, **named)
             except TypeError as error:
-                unknown = [name for name in named if name not in signature.parameters]
+                known = cls._argument_names()
+                unknown = [name for name in named if name not in known]
                 verb = "is no argument" if len(unknown) == 1 else "are no arguments"
                 reason = f"{', '.join(unknown)} {verb}" if unknown else error
                 raise FormatError(f"{cls.__name__}: {reason}; {cls._constructors()}") from None
@@ -32,7 +33,29 @@ class CheckedCalls(type):
 
     def _constructors(cls) -> str:
         """What there is instead, for the error."""
-        return f"there is {cls.__name__}({', '.join(inspect.signature(cls).parameters)})"
+        return f"there is {cls.__name__}({', '.join(cls._argument_names())})"
+
+    def _argument_names(cls) -> list[str]:
+        """The names of the constructor's arguments, and in place of its ``**`` those that it passes on."""
+        names: list[str] = []
+        for base in cls.__mro__:
+            if "__init__" not in vars(base):
+                continue
+            _, *parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+            kinds = {each.name: each.kind for each in parameters}
+            names += [
+                name
+                for name, kind in kinds.items()
+                if name not in names and (not names or kind is inspect.Parameter.KEYWORD_ONLY)
+                if kind is not inspect.Parameter.VAR_KEYWORD
+            ]
+            if inspect.Parameter.VAR_KEYWORD not in kinds.values():
+                break
+        return [*names, *(name for name in cls._names_of_settings() if name not in names)]
+
+    def _names_of_settings(cls) -> Iterable[str]:
+        """Further names that the constructor takes by its ``**``."""
+        return ()
 
     @property
     def __signature__(cls) -> inspect.Signature:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -170,6 +170,10 @@ class FilterNode(KnownAttributes):
         if self.state_class is not None:
             self.result_state = self.state_class()
             self.result_state.producer = self
+
+    @classmethod
+    def _names_of_settings(cls) -> Iterable[str]:
+        return settings_of(cls)
 
     def _require_filter(self) -> None:
         """Raises ``NotImplementedError`` if the class is the base of others and says itself nothing to compute."""

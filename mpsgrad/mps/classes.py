@@ -51,7 +51,7 @@ class AppleObject(metaclass=CheckedCalls):
             if members[0].is_constructor and members[0].parameters and name != "initWithCoder"
             for call in usable_calls(members, cls)
         ]
-        by_python = f"{cls.__name__}({', '.join(inspect.signature(cls).parameters)}) by Python's names"
+        by_python = f"{cls.__name__}({', '.join(cls._argument_names())}) by Python's names"
         return f"there is {', '.join([*made, by_python])}"
 
 

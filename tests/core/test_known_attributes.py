@@ -109,7 +109,19 @@ def test_what_memory_belongs_to_cannot_be_set(thing: Any, names: tuple[str, ...]
 
 def test_calls_that_a_constructor_does_not_take_name_the_class_and_what_it_takes() -> None:
     pooling: Any = mg.PoolingMax
+    upsampling: Any = mg.UpsamplingBilinearNode
+    maximum: Any = mg.PoolingMaxNode
     for call, words in (
+        (
+            lambda: upsampling(mg.ImageNode(), 2, 2, align_corners=True),
+            r"^UpsamplingBilinearNode: too many positional arguments; there is UpsamplingBilinearNode\(source, "
+            r"padding_policy, label, scale_factor_x, scale_factor_y, align_corners\)$",
+        ),
+        (
+            lambda: maximum(mg.ImageNode(), 2, 2, 2, label="top", kernelWidth=3),
+            r"^PoolingMaxNode: kernelWidth is no argument; there is PoolingMaxNode\(source, filter_size, stride, "
+            r"padding_policy, label, kernel_width, kernel_height, .*, record_maxima\)$",
+        ),
         (lambda: pooling(kernelWidth=3), r"^PoolingMax: kernelWidth is no argument; there is PoolingMax\(kernel_wi"),
         (lambda: pooling(kernel_width=3), r"^PoolingMax: missing a required argument: 'kernel_height'; there is "),
         (lambda: pooling(3, 3, 1, 1, 1, 1, 1, 1), "^PoolingMax: too many positional arguments; there is "),
