@@ -12,7 +12,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
-from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, RegionProperty, Regions, clip_layout
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.reduction_extremes import extreme_gradient
@@ -53,6 +53,8 @@ COLUMN: Kept = (True, True, False, True)
 CHANNELS: Kept = (False, True, True, True)
 PIXELS: Kept = (True, False, False, True)
 """Which of channels, x, y and images stay."""
+LARGEST_WHOLE_HALF = 2048
+"""Up to which float16 has every whole number."""
 
 
 class ReductionGradientState(GradientState):
@@ -268,28 +270,43 @@ class ReduceFeatureChannelsSum(ReduceUnary):
         return self.weight
 
 
-class ReduceFeatureChannelsArgumentMin(ReduceUnary):
+class _ArgumentOfFeatureChannels(ReduceUnary):
+    """What both argument forms share."""
+
+    kept = CHANNELS
+
+    def _validate(self, *sources: Any, **_: Any) -> None:
+        (source,) = sources
+        channels = self._source_channels(source)
+        if source.channel_format is FeatureChannelFormat.FLOAT16 and channels > LARGEST_WHOLE_HALF + 1:
+            raise GeometryError(
+                f"{type(self).__name__}: {channels} feature channels of source_image are read, but it is FLOAT16, and "
+                f"so are the numbers of channels, which are exact up to {LARGEST_WHOLE_HALF} then; a FLOAT32 image has "
+                "room for all"
+            )
+
+    def _make_state(self, *arguments: Any, **_: Any) -> None:
+        return None
+
+
+class ReduceFeatureChannelsArgumentMin(_ArgumentOfFeatureChannels):
     """The number of the smallest channel of each pixel, of equal ones the first, counted from the first that is read.
 
-    It has no gradient. Source: ``MPSNNReduceFeatureChannelsArgumentMin``.
+    It has no gradient. Raises ``GeometryError`` for more than 2 049 channels of a FLOAT16 image, whose numbers it could
+    not hold. Source: ``MPSNNReduceFeatureChannelsArgumentMin``.
     """
 
-    operation, kept = "argument_min", CHANNELS
-
-    def _make_state(self, *arguments: Any, **_: Any) -> None:
-        return None
+    operation = "argument_min"
 
 
-class ReduceFeatureChannelsArgumentMax(ReduceUnary):
+class ReduceFeatureChannelsArgumentMax(_ArgumentOfFeatureChannels):
     """The number of the largest channel of each pixel, of equal ones the first, counted from the first that is read.
 
-    It has no gradient. Source: ``MPSNNReduceFeatureChannelsArgumentMax``.
+    It has no gradient. Raises ``GeometryError`` for more than 2 049 channels of a FLOAT16 image, whose numbers it could
+    not hold. Source: ``MPSNNReduceFeatureChannelsArgumentMax``.
     """
 
-    operation, kept = "argument_max", CHANNELS
-
-    def _make_state(self, *arguments: Any, **_: Any) -> None:
-        return None
+    operation = "argument_max"
 
 
 class ReductionSpatialMean(ReduceUnary):

@@ -143,6 +143,23 @@ def test_argument_forms_match_the_reference(kind, data):
     np.testing.assert_array_equal(np.asarray(y), reference.reduction(over, operation, x))
 
 
+def test_halves_hold_the_numbers_of_2049_channels():
+    x = np.zeros((1, 1, 2, 2052), np.float16)
+    x[..., 2048] = 1
+    commands = mg.CommandBuffer()
+    for kind in (mg.ReduceFeatureChannelsArgumentMin, mg.ReduceFeatureChannelsArgumentMax):
+        kernel = kind()
+        words = f"^{kind.__name__}: 2052 feature channels .* FLOAT16, .* up to 2048 "
+        with pytest.raises(mg.GeometryError, match=words):
+            kernel.encode(commands, mg.Image.from_array(x))
+    assert not commands._dispatches
+    results = [kernel.encode(commands, mg.Image.from_array(x.astype(np.float32)))]
+    kernel.source_feature_channel_max_count = 2049
+    results.append(kernel.encode(commands, mg.Image.from_array(x)))
+    commands.commit()
+    assert all((np.asarray(result) == 2048).all() for result in results)
+
+
 @pytest.mark.parametrize(
     ("kernel", "shape", "corner"),
     [
