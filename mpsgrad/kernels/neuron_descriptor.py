@@ -80,7 +80,7 @@ class NeuronDescriptor:
     ELU           x >= 0 ? x : a (e^x - 1)           x >= 0 ? 1 : a e^x                          a 1
     PRELU         x >= 0 ? x : data[channel] x       x >= 0 ? 1 : data[channel]                  data is needed
     RELUN         min(x >= 0 ? x : a x, b)           0 where f is cut at b, else as RELU         a 1, b 6
-    POWER         (a x + b)^c                        a c (a x + b)^(c - 1)                       a 1, b 0, c 1
+    POWER         (a x + b)^c                        a c (a x + b)^(c - 1), 0 for c = 0          a 1, b 0, c 1
     EXPONENTIAL   c^(a x + b), base e for c = -1     a ln(c) f                                   a 1, b 0, c -1
     LOGARITHM     log_c(a x + b), base e for c = -1  a / (ln(c) (a x + b))                       a 1, b 0, c -1
     GELU          x (1 + erf(x / sqrt 2)) / 2        (1 + erf(x / sqrt 2)) / 2 + x e^(-x^2/2) / sqrt(2 pi)

@@ -179,7 +179,7 @@ def neuron_derivative(
             case "relun":
                 return np.where(np.where(x >= 0, x, a * x) >= b, 0.0, np.where(x >= 0, 1.0, a))
             case "power":
-                return a * c * np.power(a * x + b, c - 1.0)
+                return np.zeros_like(x) if c == 0 else a * c * np.power(a * x + b, c - 1.0)
             case "exponential":
                 return a * np.exp(a * x + b) if c == BASE_E else a * np.log(c) * np.power(c, a * x + b)
             case "logarithm":

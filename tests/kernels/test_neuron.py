@@ -368,6 +368,16 @@ def test_a_negative_base_needs_a_whole_exponent():
     np.testing.assert_array_equal(np.isnan(np.asarray(result)).reshape(-1), [True, True, False, False])
 
 
+def test_the_power_of_exponent_0_has_no_slope_at_its_pole():
+    x = mg.Image.from_array(np.array([-1, 0, 1e-40, 2, np.inf], np.float32).reshape(1, 1, -1, 1))
+    kernel = mg.NeuronPower(1, 0, 0)
+    with mg.CommandBuffer() as commands:
+        y, state = kernel.encode(commands, x, return_state=True)
+        dx = mg.NeuronGradient(kernel.neuron_descriptor).encode(commands, x, x, state)
+    np.testing.assert_array_equal(np.asarray(y), np.ones(x.shape))
+    np.testing.assert_array_equal(np.asarray(dx).ravel()[:-1], 0)
+
+
 SUBCLASSES = [
     (lambda: mg.NeuronLinear(0.3, -0.7), mg.NeuronDescriptor("linear", 0.3, -0.7)),
     (lambda: mg.NeuronReLU(0.3), mg.NeuronDescriptor("relu", 0.3)),
