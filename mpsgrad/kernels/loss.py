@@ -272,16 +272,17 @@ class Loss(LossProperties, LossKernel):
         log, e = epsilon             -t ln(y + e) - (1 - t) ln(1 - y + e)                derivative of that
         kullback_leibler_divergence  t (ln(t) - y), y being log-probabilities            -t
 
-    A label of 0 makes its product with a logarithm 0, so that a prediction of minus infinity rules out a class. ``w``
-    is the weights image of the labels if there is one, else the descriptor's weight; the cosine distance of an image is
-    ``w (1 - sum(y t))`` with the descriptor's weight and ``1 - sum(w y t)`` with an image of weights. The mean of
-    softmax cross-entropy is that over the pixels. SUM_BY_NON_ZERO_WEIGHTS divides the sum by the number of elements
-    whose weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax
-    cross-entropy is that of the loss where the labels of a pixel add up to 1 and its weights are equal;
-    ``LossGradient`` is exact for all. The gradient of the mean absolute error where both are equal is ours: the printed
-    one is 0 / 0. As in MPS the gradient is not scaled by the reduction; ``gradient_follows_reduction`` (ours) makes it
-    the gradient of the reduced loss. Where Apple's printed gradients of huber, hinge and Kullback-Leibler differ from
-    these, they are not the derivatives of the losses.
+    A label of 0 makes its product with a logarithm 0, so that a prediction of minus infinity rules out a class; of log
+    so does one of 1 the other product, and predictions of 0 and 1 may be certain without an epsilon. ``w`` is the
+    weights image of the labels if there is one, else the descriptor's weight; the cosine distance of an image is ``w (1
+    - sum(y t))`` with the descriptor's weight and ``1 - sum(w y t)`` with an image of weights. The mean of softmax
+    cross-entropy is that over the pixels. SUM_BY_NON_ZERO_WEIGHTS divides the sum by the number of elements whose
+    weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax cross-entropy
+    is that of the loss where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact for
+    all. The gradient of the mean absolute error where both are equal is ours: the printed one is 0 / 0. As in MPS the
+    gradient is not scaled by the reduction; ``gradient_follows_reduction`` (ours) makes it the gradient of the reduced
+    loss. Where Apple's printed gradients of huber, hinge and Kullback-Leibler differ from these, they are not the
+    derivatives of the losses.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ def loss_elements(
             case "cosine_distance":
                 return -y * t
             case "log":
-                return -t * np.log(y + epsilon) - (1.0 - t) * np.log(1.0 - y + epsilon)
+                return -_times(t, np.log(y + epsilon)) - _times(1.0 - t, np.log(1.0 - y + epsilon))
             case "kullback_leibler_divergence":
                 return _times(t, np.log(t) - y)
             case _:
@@ -197,7 +197,7 @@ def _element_gradient(y: Array, t: Array, w: Array, type: LossType, epsilon: flo
             case "huber":
                 slope = np.clip(y - t, -delta, delta)
             case "log":
-                slope = -t / (y + epsilon) + (1.0 - t) / (1.0 - y + epsilon)
+                slope = _times(1.0 - t, 1.0 / (1.0 - y + epsilon)) - _times(t, 1.0 / (y + epsilon))
             case "cosine_distance" | "kullback_leibler_divergence":
                 slope = -t
             case _:

@@ -72,6 +72,16 @@ def test_losses_and_gradients_match_the_reference(case, follows, seed):
     check(case, follows, seed)
 
 
+def test_certain_predictions_that_are_right_have_no_logarithmic_loss():
+    y, t = (np.array(values, np.float32).reshape(1, 1, 1, 4) for values in ([0, 1, 0, 0.5], [0, 1, 1, 0.5]))
+    value, gradient = run(mg.Loss(mg.LossDescriptor("log", "none", epsilon=0)), y, t)
+    expected, slopes = [0, 0, np.inf, np.log(2)], [1, -1, -np.inf, 0]
+    for found in (value, reference.loss_elements(y, t, "log", epsilon=0)):
+        np.testing.assert_allclose(found.ravel(), expected, rtol=1e-6)
+    for found in (gradient, reference.loss_gradient(y, t, "log", epsilon=0)):
+        np.testing.assert_array_equal(found.ravel(), slopes)
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @given(case=cases(), follows=st.booleans(), seed=st.integers(0, 2**32 - 1))
