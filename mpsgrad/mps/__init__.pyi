@@ -90,6 +90,9 @@ class MPSKernel(BaseKernel):
     """``MPSKernel``: ``mpsgrad.BaseKernel`` with Apple's names (macOS 10.13, iOS 9.0)."""
     @classmethod
     def initWithDevice(cls, device: Device | None, /) -> Self: ...
+    @overload
+    def copyWithZone(self, zone: Any, /) -> Any: ...
+    @overload
     def copyWithZone(self, zone: Any, /, *, device: Device | None) -> Any: ...
     @overload
     @classmethod

@@ -960,8 +960,8 @@ def test_kernels_are_archived_and_copied() -> None:
     kernel.zeroPadSizeX = 1
     data = mg.archive.to_bytes(kernel)
     restored = mps.MPSCNNPoolingAverage.initWithCoder(data, device=None)
-    copied = kernel.copyWithZone(None, device=None)
-    for each in (restored, copied, mps.MPSKernel.initWithCoder(data)):
+    copies = kernel.copyWithZone(None), kernel.copyWithZone(None, device=None)
+    for each in (restored, *copies, mps.MPSKernel.initWithCoder(data)):
         assert isinstance(each, mps.MPSCNNPoolingAverage) and each.zeroPadSizeX == 1
     assert type(mg.archive.from_bytes(data)) is mg.PoolingAverage
     with pytest.raises(mg.ArchiveError, match="MPSCNNPoolingMax: the archive holds MPSCNNPoolingAverage"):
