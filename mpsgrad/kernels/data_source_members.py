@@ -9,7 +9,9 @@ from mpsgrad.errors import FormatError
 
 
 def require_members(owner: str, data_source: Any, names: Sequence[str], protocol: str) -> None:
-    """Raises ``FormatError`` if ``data_source`` lacks attributes or methods that ``protocol`` has."""
+    """Raises ``FormatError`` if ``data_source`` is a class or lacks attributes or methods that ``protocol`` has."""
+    if isinstance(data_source, type):
+        raise FormatError(f"{owner}: data_source is the class {data_source.__name__}; it has to be an object of one")
     # Properties of a data source need not be readable before it is loaded.
     missing = [name for name in names if not hasattr(type(data_source), name) and not hasattr(data_source, name)]
     if not missing:

@@ -81,6 +81,11 @@ BAD = [
     (lambda: FROM_ARRAYS(number_of_feature_channels=0), mg.GeometryError, "number_of_feature_channels is 0"),
     (lambda: mg.BatchNormalization(ONES), mg.FormatError, "data_source is ndarray, which has no .*gamma"),
     (
+        lambda: mg.Convolution(mg.ConvolutionDataSource),  # type: ignore[arg-type]
+        mg.FormatError,
+        "^Convolution: data_source is the class ConvolutionDataSource; it has to be an object of one$",
+    ),
+    (
         lambda: mg.BatchNormalization(FROM_ARRAYS(ONES), fused_neuron_descriptor="relu"),
         mg.FormatError,
         "BatchNormalization: fused_neuron_descriptor is 'relu'",
