@@ -63,8 +63,9 @@ class LibraryNames:
     def closure(self) -> set[str]:
         """The names in ``used`` and those that their headers need in turn."""
         found = self._library.closure(self.used)
-        if "simdgroup_matrix" in found and self.mentions_bfloat:
-            found |= self._library.closure(("simdgroup_bfloat8x8",))
+        if self.mentions_bfloat:
+            needed = {"simdgroup_matrix": "simdgroup_bfloat8x8", "matrix": "bfloat4"}
+            found |= self._library.closure(needed[name] for name in found & needed.keys())
         return found
 
     def reaching(self) -> str:
@@ -82,9 +83,10 @@ class LibraryNames:
         spelling = self._spellings.get(name)
         if spelling is None:
             suffixed = self._is_renamed(name) or name in self._backend.reserved
-            suffix = f"_own{RENAMED_SUFFIX}" if name in self._own_functions else RENAMED_SUFFIX if suffixed else ""
+            is_own = name in self._own_functions or name in self._own_types
+            suffix = f"_own{RENAMED_SUFFIX}" if is_own else RENAMED_SUFFIX if suffixed else ""
             spelling = name + suffix
-            if name not in self._own_functions:
+            if not is_own:
                 spelling = self._precise(name) or spelling
             self._spellings[name] = spelling
         return spelling
@@ -130,7 +132,7 @@ class LibraryNames:
         is_call = position + 1 < len(tokens) and tokens[position + 1].text == "("
         if name in self._own_classes:
             self.used.add(name)
-            output.append(tokens[position].replaced(f"::{self.spelling(name)}"))
+            output.append(tokens[position].replaced(f"::{self._library_spelling(name)}"))
             return position + 1
         if name in self._hidden or (is_call and name in self._shadowed):
             # The program means something else too by this name, which the library's function must not be taken for.
@@ -150,6 +152,18 @@ class LibraryNames:
         """The types of the library whose names the program gives to classes of its own, too."""
         triples = zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
         own = {name.text for a, name, b in triples if a.text in ("struct", "class") and b.text in (":", "{")}
+        return frozenset(name for name in own - self.users if self.has(name)) | self._own_types
+
+    @cached_property
+    def _own_types(self) -> frozenset[str]:
+        """The names of the library that the program gives to classes and aliases at its own scope, where only a
+        qualifier leads to the library's."""
+        own, index = set(), 0
+        while index + 2 < len(self._tokens):
+            before, name, behind = (token.text for token in self._tokens[index : index + 3])
+            if (before in ("struct", "class") and behind in (":", "{")) or (before == "using" and behind == "="):
+                own.add(name)
+            index = matching(self._tokens, index) + 1 if before == "{" else index + 1
         return frozenset(name for name in own - self.users if self.has(name))
 
     @cached_property

@@ -24,7 +24,6 @@ _REASONS = {
         command_buffer render_command compute_command indirect_command_buffer render_pipeline_state
         compute_pipeline_state
     """,
-    "there is no log": "os_log_default os_log",
     "it belongs to fragment functions": """
         discard_fragment dfdx dfdy fwidth simd_is_helper_thread quad_is_helper_thread get_num_samples
         get_sample_position

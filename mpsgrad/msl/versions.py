@@ -23,7 +23,7 @@ _CAME_WITH = {
     """,
     (3, 2): """
         atomic_thread_fence memory_order_seq_cst thread_scope thread_scope_thread thread_scope_simdgroup
-        thread_scope_threadgroup thread_scope_device coherent
+        thread_scope_threadgroup thread_scope_device coherent os_log os_log_default
     """,
 }
 _FEATURES = {

@@ -113,3 +113,28 @@ def test_functions_called_like_the_librarys_that_no_one_opened(fast_math: bool) 
     out = np.zeros(3, np.float32)
     mg.compile(CLOSED, fast_math=fast_math).function("step")(1, out)
     np.testing.assert_array_equal(out, [5 + 2, 7 + 1, 6.5])
+
+
+OWN_TYPES = """
+#include <metal_stdlib>
+template <typename T> struct numeric_limits { static constexpr int digits() { return 3; } };
+template <typename A, typename B> struct is_same { static constant constexpr int value = 7; };
+template <typename... T> struct nothing { typedef void type; };
+template <typename... T> using void_t = typename nothing<T...>::type;
+template <typename T, typename = void> struct counts { static constant constexpr int value = 1; };
+template <typename T> struct counts<T, void_t<typename T::element>> { static constant constexpr int value = 2; };
+struct atomic { int element; };
+struct Row { typedef float element; };
+kernel void f(device int* out, constant atomic& first) {
+  atomic last = {first.element + 1};
+  out[0] = is_same<int, float>::value + metal::is_same<int, int>::value; out[1] = counts<Row>::value * 10 + counts<float>::value;
+  out[2] = numeric_limits<int>::digits() + metal::numeric_limits<uchar>::max(); out[3] = last.element + ::atomic{5}.element;
+}
+"""
+
+
+def test_types_called_like_the_librarys() -> None:
+    compile_for_cuda(translate(OWN_TYPES, "cuda", filename="types.metal").source, "types.metal")
+    out = np.zeros(4, np.int32)
+    mg.compile(OWN_TYPES, language_version="2.4").function("f")(1, out, {"element": 3})
+    np.testing.assert_array_equal(out, [7 + 1, 21, 3 + 255, 4 + 5])

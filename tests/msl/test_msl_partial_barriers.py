@@ -214,3 +214,14 @@ def test_steps_of_loops_beside_bfloats() -> None:
     x, y, z = np.full(LANES, 2, np.float32), np.zeros(LANES, np.float32), np.zeros(LANES, np.uint16)
     mg.compile(source, language_version="3.1").function("k")(LANES, x, y, np.uint32(40), z, threadgroup=LANES)
     assert y.tolist() == [6] * 40 + [0] * (LANES - 40)
+
+
+def test_loops_under_a_pragma_in_loops() -> None:
+    unrolled = '_Pragma("clang loop unroll(full)")'
+    body = (
+        f"{CLEARED} if (i >= n) return; {unrolled} for (uint k = 0; k < 2; k++) {{ {WAIT} {unrolled} for (uint j = 0; j < 2; j++)"
+        f" {{ if (x[i] > 0) s[t] += x[i]; else s[t] -= x[i]; }} {WAIT} y[i] = s[0] + s[t]; }}"
+    )
+    x = np.resize(np.array([2, -1], np.float32), LANES)
+    wanted = np.where(np.arange(LANES) < 40, 8 + 4 * np.abs(x), 0)
+    np.testing.assert_array_equal(run("", body, x, 40), wanted)

@@ -196,6 +196,60 @@ def test_matrices_of_bfloat_and_matrices_with_one_extent() -> None:
     compiles_for_cuda(LIBRARY + MATRICES)
 
 
+COLUMNS = """
+typedef matrix<bfloat, 4, 4> bfloat4x4;
+template <typename M> void read(device const bfloat4x4* from, thread M& to) { to = (M)(*from); }
+kernel void columns(device bfloat4x4* x, device float4x4* y) {
+  half4x4 a;
+  float4x4 b;
+  bfloat4x4 c;
+  read(x, a);
+  read(x, b);
+  read(x, c);
+  for (int k = 0; k < 4; k++) { c[k] = c[k] + c[k]; c[k][1] = bfloat(b[k][1] * 5); }
+  *x = c;
+  *y = float4x4(a) + b + float4x4(c);
+}
+"""
+
+
+def test_matrices_of_bfloat_columns() -> None:
+    values = np.arange(16, dtype=np.float32)
+    x, y = (values.view(np.uint32) >> 16).astype(np.uint16), np.zeros(16, np.float32)
+    compile(LIBRARY + COLUMNS, language_version="3.1").function("columns")(1, x, y)
+    wanted = np.where(np.arange(16) % 4 == 1, 5 * values, 2 * values)
+    assert np.array_equal((x.astype(np.uint32) << 16).view(np.float32), wanted) and np.array_equal(y, wanted + 2 * values)
+    compiles_for_cuda(LIBRARY + COLUMNS)
+
+
+LANES_OF_BFLOAT = """
+template <typename T> void shared(device const T* x, device T* y, uint i) {
+  T v = x[i];
+  y[i] = simd_sum(v); y[32 + i] = simd_max(v); y[64 + i] = simd_min(v); y[96 + i] = simd_product(v);
+  y[128 + i] = simd_prefix_inclusive_sum(v); y[160 + i] = quad_sum(v); y[192 + i] = quad_prefix_exclusive_sum(v);
+  y[224 + i] = simd_shuffle_down(v, 3); y[256 + i] = simd_shuffle_xor(v, 5); y[288 + i] = simd_broadcast(v, 7);
+  y[320 + i] = quad_broadcast(v, 2);
+}
+kernel void scalars(device const bfloat* x, device bfloat* y, uint i [[thread_position_in_grid]]) { shared(x, y, i); }
+kernel void vectors(device const bfloat2* x, device bfloat2* y, uint i [[thread_position_in_grid]]) { shared(x, y, i); }
+"""
+
+
+@pytest.mark.parametrize(("kernel", "width"), [("scalars", 1), ("vectors", 2)])
+def test_bfloats_of_other_lanes(kernel: str, width: int) -> None:
+    values = np.where(np.arange(32 * width) % 11 < 10, 1, 2).astype(np.float32).reshape(32, width)
+    lane = np.arange(32)
+    quads = values.reshape(8, 4, width)
+    wanted = [np.broadcast_to(value, (32, width)) for value in (values.sum(0), values.max(0), values.min(0), values.prod(0))]
+    wanted += [values.cumsum(0), quads.sum(1).repeat(4, 0), (quads.cumsum(1) - quads).reshape(32, width)]
+    wanted += [values[np.where(lane + 3 < 32, lane + 3, lane)], values[lane ^ 5], np.broadcast_to(values[7], (32, width))]
+    wanted += [quads[:, 2].repeat(4, 0)]
+    x, y = (values.view(np.uint32) >> 16).astype(np.uint16), np.zeros((32 * len(wanted), width), np.uint16)
+    compile(LIBRARY + LANES_OF_BFLOAT, language_version="3.1").function(kernel)(32, x, y, threadgroup=32)
+    assert np.array_equal((y.astype(np.uint32) << 16).view(np.float32), np.concatenate(wanted))
+    compiles_for_cuda(LIBRARY + LANES_OF_BFLOAT)
+
+
 MIXED = """
 template <typename T> float4 scaled(T s, float4 v) { float4 a = s * v; a += v - s; a *= s; return a / s; }
 kernel void mixed(device float4* out, device const ushort* bits) { out[0] = scaled(as_type<bfloat>(bits[0]), out[0]); }

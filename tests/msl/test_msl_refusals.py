@@ -52,7 +52,6 @@ REFUSED = [
     ("struct I { device float* p; };\nstruct __attribute__((packed)) A { int n; constant I* @i; };\nkernel void f(device A* a) {}", "argument buffers in argument buffers are not supported"),
     ("kernel void f(device float* device* @p) { p[0][0] = 1; }", "pointers to pointers are not supported as arguments"),
     ("kernel void f(device float* x, device float* y [[@id(0)]]) {}", "[[id]] belongs to the members of a struct"),
-    ("kernel void f(device float* x) { @os_log_default.log(\"x\"); }", "'os_log_default' is not supported"),
     ("kernel void f(device float* x) { @discard_fragment(); }", "'discard_fragment' is not supported"),
     ("kernel void f(device float* x) { x[0] = @dfdx(x[1]); }", "'dfdx' is not supported"),
     ("kernel void f(device float* x) { x[0] = @simd_is_helper_thread(); }", "'simd_is_helper_thread' is not supported"),

@@ -12,6 +12,7 @@ from nvrtc import compile_for_cuda
 import mpsgrad as mg
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
+from mpsgrad.msl.lint import lint
 
 # What is used, the version it came with, a body, what it stores in out[0] of a float array, and where its name stands.
 LATER = [
@@ -36,6 +37,7 @@ LATER = [
     ("atomic_float", "3.0", "device atomic_float* a = (device atomic_float*)out; if (i == 0) { atomic_store_explicit(a, 4.0, memory_order_relaxed); float e = 4; bool ok = atomic_compare_exchange_weak_explicit(a, &e, 6.0, memory_order_relaxed, memory_order_relaxed);"
      " float old = atomic_exchange_explicit(a, atomic_load_explicit(a, memory_order_relaxed) + ok, memory_order_relaxed); atomic_fetch_sub_explicit(a, old / 2, memory_order_relaxed); }", 4),
     ("atomic", "2.4", "device atomic<float>* a = (device atomic<float>*)out; if (i == 0) atomic_fetch_add_explicit(a, 2, memory_order_relaxed);", 2),
+    ("os_log_default", "3.2", 'int k = 1; os_log_default.log("k is %d", k++); os_log l("subsystem", "category"); l.log_error("k is %d", k++); out[0] = k;', 3),
     ("atomic_thread_fence", "3.2", "if (i == 0) out[0] = 3; atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device);", 3),
 ]  # fmt: skip
 
@@ -73,6 +75,32 @@ def test_names_of_later_versions_are_the_users_before() -> None:
     mg.compile(source).function("f")(1, out)
     assert out[0] == 18
     compile_for_cuda(translate(source, "cuda").source, "names.metal")
+
+
+LOGGING = """
+#if __METAL_VERSION__ >= 320
+namespace own { using os_log = metal::os_log; }
+#else
+namespace own {
+struct os_log {
+  constexpr os_log(constant char*, constant char*) constant {}
+  template <typename... A> void log_debug(constant char*, A...) const constant {}
+};
+}
+#endif
+constant own::os_log logger("subsystem", "category");
+kernel void f(device int* out) { logger.log_debug("it is %d", out[0]++); }
+"""
+
+
+@pytest.mark.parametrize("version", ["3.1", "3.2"])
+def test_messages_are_dropped_and_their_arguments_evaluated(version: str) -> None:
+    assert not [each for each in lint(LIBRARY + LOGGING, language_version=version) if each.severity == "error"]
+    out = np.zeros(1, np.int32)
+    mg.compile(LIBRARY + LOGGING, language_version=version).function("f")(1, out)
+    assert out[0] == 1
+    definitions = {"__METAL_VERSION__": version.replace(".", "") + "0"}
+    compile_for_cuda(translate(LIBRARY + LOGGING, "cuda", definitions=definitions).source, "logging.metal")
 
 
 @pytest.mark.parametrize(("version", "expected"), [("2.3", 230), ("2.4", 240), ("3.0", 301), ("3.2", 321)])

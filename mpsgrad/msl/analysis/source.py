@@ -667,6 +667,9 @@ class Source:
             if self.kind(index) == "pragma":
                 index += 1
                 continue
+            if text == "_Pragma" and self.close(index + 1) > 0:
+                index = self.close(index + 1) + 1
+                continue
             if text in _CONDITIONS and self.close(index + 1) > 0:
                 open_conditions += text == "if"
                 index = self.close(index + 1) + 1

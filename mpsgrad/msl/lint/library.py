@@ -123,7 +123,8 @@ def called_functions_are_in_the_library(source: Source) -> Iterator[Found]:
             yield source.tokens[index], f"undefined symbol '{source.text(index)}': it is declared and nowhere defined"
     if source.version < (3, 2):
         for index in source.words("os_log_default", "os_log"):
-            if source.text(index) not in source.variables:
+            own = source.variables.keys() | source.struct_bodies.keys() | source.aliases.keys()
+            if source.text(index) not in own:
                 yield source.tokens[index], f"use of undeclared identifier '{source.text(index)}': {needs('3.2')}"
 
 

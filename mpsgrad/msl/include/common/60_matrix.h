@@ -1,15 +1,15 @@
 // <metal_matrix>: columns of vectors.
 //@ matrix : construct_one_mtl scalar_mtl in_each_space_mtl
 template <typename T, int C, int R> struct matrix {
-  vec_mtl<T, R> columns[C];
+  vector_mtl<T, R> columns[C];
   matrix() = default;
   explicit constexpr matrix(T diagonal) : matrix(columns_mtl<C>(), on_diagonal_mtl(diagonal)) {}
   // From C columns or from C * R elements; never from one value of either.
   template <typename A, typename B, typename... E> constexpr matrix(A first, B second, E... rest) : matrix(count_mtl<sizeof...(E) + 2>(), first, second, rest...) {}
   // Columns in braces have no type of their own.
   struct braces_mtl {
-    vec_mtl<T, R> v;
-    constexpr braces_mtl(vec_mtl<T, R> a) : v(a) {}
+    vector_mtl<T, R> v;
+    constexpr braces_mtl(vector_mtl<T, R> a) : v(a) {}
     constexpr braces_mtl(T a, T b) : v{a, b} {}
     constexpr braces_mtl(T a, T b, T c) : v{a, b, c} {}
     constexpr braces_mtl(T a, T b, T c, T d) : v{a, b, c, d} {}
@@ -26,19 +26,19 @@ template <typename T, int C, int R> struct matrix {
   constexpr matrix(columns_mtl<2>, elements_mtl e) : columns{column_mtl(rows_mtl<R>(), e, 0), column_mtl(rows_mtl<R>(), e, 1)} {}
   constexpr matrix(columns_mtl<3>, elements_mtl e) : columns{column_mtl(rows_mtl<R>(), e, 0), column_mtl(rows_mtl<R>(), e, 1), column_mtl(rows_mtl<R>(), e, 2)} {}
   constexpr matrix(columns_mtl<4>, elements_mtl e) : columns{column_mtl(rows_mtl<R>(), e, 0), column_mtl(rows_mtl<R>(), e, 1), column_mtl(rows_mtl<R>(), e, 2), column_mtl(rows_mtl<R>(), e, 3)} {}
-  static constexpr vec_mtl<T, R> column_mtl(rows_mtl<2>, elements_mtl e, int c) { return vec_mtl<T, R>{e.at[c * R], e.at[c * R + 1]}; }
-  static constexpr vec_mtl<T, R> column_mtl(rows_mtl<3>, elements_mtl e, int c) { return vec_mtl<T, R>{e.at[c * R], e.at[c * R + 1], e.at[c * R + 2]}; }
-  static constexpr vec_mtl<T, R> column_mtl(rows_mtl<4>, elements_mtl e, int c) { return vec_mtl<T, R>{e.at[c * R], e.at[c * R + 1], e.at[c * R + 2], e.at[c * R + 3]}; }
+  static constexpr vector_mtl<T, R> column_mtl(rows_mtl<2>, elements_mtl e, int c) { return vector_mtl<T, R>{e.at[c * R], e.at[c * R + 1]}; }
+  static constexpr vector_mtl<T, R> column_mtl(rows_mtl<3>, elements_mtl e, int c) { return vector_mtl<T, R>{e.at[c * R], e.at[c * R + 1], e.at[c * R + 2]}; }
+  static constexpr vector_mtl<T, R> column_mtl(rows_mtl<4>, elements_mtl e, int c) { return vector_mtl<T, R>{e.at[c * R], e.at[c * R + 1], e.at[c * R + 2], e.at[c * R + 3]}; }
   static constexpr elements_mtl on_diagonal_mtl(T value) {
     elements_mtl e = {};
     for (int c = 0; c < C && c < R; c++) e.at[c * R + c] = value;
     return e;
   }
-  template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = construct_one_mtl<vec_mtl<T, R>>(m.columns[c]); }
-  const vec_mtl<T, R> &operator[](int c) const & { return columns[c]; }
-  vec_mtl<T, R> operator[](int c) const && { return columns[c]; }
-  vec_mtl<T, R> &operator[](int c) & { return columns[c]; }
-  IN_EACH_SPACE_MTL(int, columns, vec_mtl<T, R>)
+  template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = construct_one_mtl<vector_mtl<T, R>>(m.columns[c]); }
+  const vector_mtl<T, R> &operator[](int c) const & { return columns[c]; }
+  vector_mtl<T, R> operator[](int c) const && { return columns[c]; }
+  vector_mtl<T, R> &operator[](int c) & { return columns[c]; }
+  IN_EACH_SPACE_MTL(int, columns, vector_mtl<T, R>)
 };
 template <typename T, int C, int R> inline vec_mtl<T, R> operator*(matrix<T, C, R> m, vec_mtl<T, C> v) {
   vec_mtl<T, R> r = m.columns[0] * v[0];

@@ -2,6 +2,7 @@
 //@ *
 template <typename T, int N> struct vec_mtl;
 // What packed vectors convert to is among their arguments, so that its friends are found.
+template <typename T, int N> using vector_mtl = vec_mtl<T, N>;
 template <typename T, int N, typename V = vec_mtl<T, N>> struct packed_vector_mtl;
 template <typename B> struct count_mtl_of { B value; };
 template <typename A> constexpr inline const A &unpack_mtl(const A &a) { return a; }

@@ -24,20 +24,30 @@ template <typename T> inline T from_lane_mtl(T x, uint lane) {
   return shared[lane & 31];
 }
 #else
-template <typename T> inline T from_lane_mtl(T x, uint lane) { return sub_group_shuffle(x, lane); }
+template <typename T> inline T from_lane_mtl(T x, uint lane) { return (T)sub_group_shuffle(x, lane); }
 #endif
 #define LANEWISE_MTL(name, expression) \
-  template <typename T> inline T name(T x) { return expression; } \
+  template <typename T> inline T name(T x) { return (T)(expression); } \
   template <typename E, int N> inline vec_mtl<E, N> name(vec_mtl<E, N> v) { \
     vec_mtl<E, N> r; \
     for (int i = 0; i < N; i++) { E x = v[i]; r[i] = expression; } \
     return r; \
+  } \
+  template <typename E, int N> inline class_vector_mtl<E, N> name(class_vector_mtl<E, N> v) { \
+    class_vector_mtl<E, N> r; \
+    for (int i = 0; i < N; i++) { E x = v[i]; r[i] = (E)(expression); } \
+    return r; \
   }
 #define LANEWISE_WITH_MTL(name, expression) \
-  template <typename T> inline T name(T x, ushort n) { return expression; } \
+  template <typename T> inline T name(T x, ushort n) { return (T)(expression); } \
   template <typename E, int N> inline vec_mtl<E, N> name(vec_mtl<E, N> v, ushort n) { \
     vec_mtl<E, N> r; \
     for (int i = 0; i < N; i++) { E x = v[i]; r[i] = expression; } \
+    return r; \
+  } \
+  template <typename E, int N> inline class_vector_mtl<E, N> name(class_vector_mtl<E, N> v, ushort n) { \
+    class_vector_mtl<E, N> r; \
+    for (int i = 0; i < N; i++) { E x = v[i]; r[i] = (E)(expression); } \
     return r; \
   }
 
@@ -48,8 +58,8 @@ LANEWISE_MTL(simd_sum, sub_group_reduce_add(x))
 // ``nan``, an end of the order, so that it loses against any number.
 inline int in_order_mtl(float x, int nan) { int i = as_int(x); return x != x ? nan : i ^ ((i >> 31) & 0x7fffffff); }
 inline float from_order_mtl(int i) { return as_float(i ^ ((i >> 31) & 0x7fffffff)); }
-template <typename T> inline T lanes_max_mtl(T x) { return sub_group_reduce_max(x); }
-template <typename T> inline T lanes_min_mtl(T x) { return sub_group_reduce_min(x); }
+template <typename T> inline T lanes_max_mtl(T x) { return (T)sub_group_reduce_max(x); }
+template <typename T> inline T lanes_min_mtl(T x) { return (T)sub_group_reduce_min(x); }
 inline float lanes_max_mtl(float x) { return from_order_mtl(sub_group_reduce_max(in_order_mtl(x, (int)0x80000000))); }
 inline float lanes_min_mtl(float x) { return from_order_mtl(sub_group_reduce_min(in_order_mtl(x, 0x7fffffff))); }
 //@ simd_max : lanes_mtl extreme_mtl
@@ -146,16 +156,18 @@ template <typename T> inline T quad_up_mtl(T x, uint n) { uint lane = get_sub_gr
 template <typename T> inline T quad_scan_sum_mtl(T x) {
   uint lane = get_sub_group_local_id() & 3;
   T y = quad_up_mtl(x, 1);
-  x = lane >= 1 ? (T)(x + y) : x;
-  y = quad_up_mtl(x, 2);
-  return lane >= 2 ? (T)(x + y) : x;
+  if (lane >= 1) x = (T)(x + y);
+  T z = quad_up_mtl(x, 2);
+  if (lane >= 2) x = (T)(x + z);
+  return x;
 }
 template <typename T> inline T quad_scan_product_mtl(T x) {
   uint lane = get_sub_group_local_id() & 3;
   T y = quad_up_mtl(x, 1);
-  x = lane >= 1 ? (T)(x * y) : x;
-  y = quad_up_mtl(x, 2);
-  return lane >= 2 ? (T)(x * y) : x;
+  if (lane >= 1) x = (T)(x * y);
+  T z = quad_up_mtl(x, 2);
+  if (lane >= 2) x = (T)(x * z);
+  return x;
 }
 template <typename T> inline T quad_shifted_mtl(T x, T first) { T y = quad_up_mtl(x, 1); return (get_sub_group_local_id() & 3) ? y : first; }
 //@ quad_prefix_inclusive_sum : lanes_mtl quad_lanes_mtl
