@@ -219,8 +219,9 @@ def test_steps_of_loops_beside_bfloats() -> None:
 def test_loops_under_a_pragma_in_loops() -> None:
     unrolled = '_Pragma("clang loop unroll(full)")'
     body = (
-        f"{CLEARED} if (i >= n) return; {unrolled} for (uint k = 0; k < 2; k++) {{ {WAIT} {unrolled} for (uint j = 0; j < 2; j++)"
-        f" {{ if (x[i] > 0) s[t] += x[i]; else s[t] -= x[i]; }} {WAIT} y[i] = s[0] + s[t]; }}"
+        f"{CLEARED} if (i >= n) return; {unrolled} for (uint k = 0; k < 2; k++) {{ {WAIT} {unrolled}"
+        " for (uint j = 0; j < 2; j++) { if (x[i] > 0) s[t] += x[i]; else s[t] -= x[i]; }"
+        f" {WAIT} y[i] = s[0] + s[t]; }}"
     )
     x = np.resize(np.array([2, -1], np.float32), LANES)
     wanted = np.where(np.arange(LANES) < 40, 8 + 4 * np.abs(x), 0)
