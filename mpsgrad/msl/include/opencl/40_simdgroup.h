@@ -98,6 +98,7 @@ ROTATED_MTL(long) ROTATED_MTL(ulong) ROTATED_MTL(half) ROTATED_MTL(float)
 #undef ROTATED_MTL
 template <typename T> inline T rotated_mtl(T x, uint n) {
   if constexpr (is_rotated_mtl<T>::value) return sub_group_rotate(x, (int)(n & 31));
+  else if constexpr (sizeof(T) == sizeof(ushort)) return __builtin_bit_cast(T, sub_group_rotate(__builtin_bit_cast(ushort, x), (int)(n & 31)));
   else return from_lane_mtl(x, get_sub_group_local_id() + n);
 }
 template <typename T> inline T flipped_mtl(T x, uint n) {
