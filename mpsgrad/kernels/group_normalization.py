@@ -179,8 +179,8 @@ class _ImageNormalizationGradient(GradientKernel):
         images = state._images
         encode = state._forward_encode(owner, images)
         encode.gamma_and_beta._require_available(owner, command_buffer)
-        writers = {each.command_buffer for each in state._contents.statistics.values(images)}
-        command_buffer._reads_from(owner, "gradient_state", writers)
+        for each in state._contents.statistics.values(images):
+            command_buffer._reads(owner, "gradient_state", each.command_buffer)
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         first = state._index + self.secondary_offset.z

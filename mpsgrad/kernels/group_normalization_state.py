@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,15 @@ class _ImageNormalizationGradientState(GradientState):
         buffer = self._buffers[name]
         return self.resource(name) if buffer is None else buffer
 
+    def _encode_buffers_called(self, names: Iterable[Any], command_buffer: CommandBuffer) -> list[Buffer]:
+        # Without a call for each: there are five.
+        own, known = self._buffers, self._known_encode()
+        gamma_and_beta = None if known is None else known.gamma_and_beta._buffers[0]
+        found = [gamma_and_beta if type(name) is tuple else own[name] for name in names]
+        if None in found:
+            return super()._encode_buffers_called(names, command_buffer)
+        return found  # type: ignore[return-value]
+
     @property
     def _images(self) -> range:
         """The images that the forward kernel processes, among those of the state's buffers."""
@@ -85,7 +94,7 @@ class _ImageNormalizationGradientState(GradientState):
         return range(first, first + self.snapshot.images)
 
     def _known_encode(self) -> _Encode | None:
-        return self._contents.statistics.get(self._images[0])
+        return self._contents.statistics.get(self._index + self.snapshot.offset.z)
 
     def _forward_encode(self, owner: str, images: range) -> _Encode:
         """The encode that computed the statistics of ``images``; raises ``StateError`` if there is not one for all."""

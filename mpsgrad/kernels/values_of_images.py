@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from mpsgrad.command import CommandBuffer
@@ -24,16 +24,20 @@ class ValuesOfImages(Generic[T]):
                 return value
         return None
 
-    def values(self, images: range) -> Iterator[T | None]:
+    def values(self, images: range) -> Sequence[T | None]:
         """Those of ``images``, in any order, each at least once, and None if some have none."""
-        left = len(images)
-        for part, value in self._parts:
+        parts, left = self._parts, len(images)
+        if left > 0 and len(parts) == 1 and parts[0][0] == images:
+            return (parts[0][1],)
+        found: list[T | None] = []
+        for part, value in parts:
             common = min(part.stop, images.stop) - max(part.start, images.start)
             if common > 0:
                 left -= common
-                yield value
+                found.append(value)
         if left > 0:
-            yield None
+            found.append(None)
+        return found
 
     def images(self) -> Iterator[Part[T]]:
         """The ranges of images that have values, and these."""
