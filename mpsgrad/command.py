@@ -13,6 +13,7 @@ from mpsgrad.checked_attribute import fixed, text_or_none
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
 from mpsgrad.errors import DeviceError, FormatError, MPSGradError, StateError
+from mpsgrad.joined_dispatch import JoinedDispatch
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 
 
@@ -107,24 +108,25 @@ class CommandBuffer:
             workspaces.append(self._device.allocate(nbytes))
         return workspaces[-1]
 
-    def varying(self, evaluate: Callable[[], bytes], shared_by: Any = None) -> Buffer:
+    def varying(self, evaluate: Callable[[], bytes]) -> Buffer:
         """A buffer with what ``evaluate`` gives now, for numbers that differ from one encode to the next.
 
         After ``record`` each replay but the first calls it again, so that a replay computes what another encode would.
-        With ``shared_by``, which says what the numbers belong to, calls that find the same ones have one buffer.
         """
-        lent, key, data = self._lent, None, evaluate()
-        if shared_by is not None:
-            key = shared_by, data
-            found = lent.shared_varying.get(key)
-            if found is not None:
-                return found
-        made = VaryingBuffer(self._device, evaluate, data)
-        lent.varying.append(made)
-        if key is not None:
-            lent.shared_varying[key] = made.buffer
-            self._if_taken_back(partial(lent.shared_varying.pop, key))
+        made = VaryingBuffer(self._device, evaluate, evaluate())
+        self._lent.varying.append(made)
         return made.buffer
+
+    def steady(self, numbers: SteadyNumbers, evaluate: Callable[[], bytes]) -> Buffer:
+        """A buffer with what ``evaluate`` gives now, for ``numbers`` that mostly stay the same from encode to encode.
+
+        Encodes that find the same ones have the same buffer. After ``record`` replays evaluate them again, as those of
+        ``varying``. Only joined dispatches may have it.
+        """
+        data = evaluate()
+        buffer = numbers.buffer_of(data)
+        self._lent.steady[buffer] = evaluate, data
+        return buffer
 
     def _position(self) -> tuple[int, int]:
         """How many dispatches and how many buffers of scratch memory there are."""
@@ -207,6 +209,7 @@ class CommandBuffer:
         Raises ``StateError`` after ``commit``, and ``NotImplementedError`` for work that the device cannot keep.
         """
         self._require_open("record")
+        self._own_steady_numbers()
         dispatches = with_neighbours_joined(self._dispatches)
         self._forget_what_is_not_read(dispatches)
         work = self._device.record(dispatches, self.label)
@@ -216,6 +219,20 @@ class CommandBuffer:
         self._taken, self._written = list({id(each): each for each in self._written}.values()), []
         lent = self._takes_back()
         return Recording(self, work, lent.varying if lent is not None else [])
+
+    def _own_steady_numbers(self) -> None:
+        """Has the work read them from buffers of its own, to which replays may write."""
+        lent = self._lent_buffers
+        if lent is None or not lent.steady:
+            return
+        own: dict[Buffer, Buffer] = {}
+        for buffer, (evaluate, data) in lent.steady.items():
+            made = VaryingBuffer(self._device, evaluate, data)
+            lent.varying.append(made)
+            own[buffer] = made.buffer
+        for dispatch in self._dispatches:
+            if isinstance(dispatch, JoinedDispatch):
+                dispatch.exchange(own)
 
     def wait_until_completed(self) -> None:
         """Blocks until the work has run, then calls the handlers once; after ``record``, once for each replay.
@@ -453,14 +470,31 @@ class CommandBuffer:
 class _LentBuffers:
     """The buffers that encodes of one command buffer are lent, and those that may be lent again, by their sizes."""
 
-    __slots__ = ("free", "scratch", "shared_varying", "varying", "workspaces")
+    __slots__ = ("free", "scratch", "steady", "varying", "workspaces")
 
     def __init__(self) -> None:
         self.scratch: list[Buffer] = []
         self.workspaces: list[Buffer] = []
         self.varying: list[VaryingBuffer] = []
-        self.shared_varying: dict[tuple[Any, bytes], Buffer] = {}
+        self.steady: dict[Buffer, tuple[Callable[[], bytes], bytes]] = {}
         self.free: dict[int, list[Buffer]] = {}
+
+
+class SteadyNumbers:
+    """The buffer with the numbers of the last encode, for ``CommandBuffer.steady``."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._last: tuple[Buffer, bytes] | None = None
+
+    def buffer_of(self, data: bytes) -> Buffer:
+        """A buffer with ``data``, to which nobody writes again."""
+        last = self._last
+        if last is None or last[1] != data:
+            buffer = self._device.allocate(len(data))
+            buffer.write(data)
+            last = self._last = buffer, data
+        return last[0]
 
 
 class VaryingBuffer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
@@ -91,11 +92,11 @@ class JoinedDispatch(Dispatch):
         self.threadgroups = run.threadgroups
         # Of most dispatches nobody asks.
         self._touched: set[Buffer] | None = None
-        self._written: set[Buffer] = set()
+        self._written: set[Buffer] | None = None
 
     def has_to_precede(self, run: JoinableRun) -> bool:
         """Whether ``run`` reads or overwrites what one of the runs writes, or overwrites what one of them reads."""
-        if self._touched is None:
+        if self._touched is None or self._written is None:
             self._touched = {buffer for each in self.runs for buffer in each.buffers}
             self._written = {buffer for each in self.runs for buffer in each.written}
         return not (self._touched.isdisjoint(run.written) and self._written.isdisjoint(run.buffers))
@@ -105,7 +106,7 @@ class JoinedDispatch(Dispatch):
         assert isinstance(self.threadgroups, int)
         self.runs.append(run)
         self.threadgroups += run.threadgroups
-        if self._touched is not None:
+        if self._touched is not None and self._written is not None:
             self._touched.update(run.buffers)
             self._written.update(run.written)
 
@@ -113,6 +114,12 @@ class JoinedDispatch(Dispatch):
         """Makes all runs but the last one."""
         assert isinstance(self.threadgroups, int)
         self.threadgroups -= self.runs.pop().threadgroups
+        self._touched = None
+
+    def exchange(self, others: Mapping[Buffer, Buffer]) -> None:
+        """Has the runs read from ``others`` in the place of the buffers that these are for."""
+        for run in self.runs:
+            run.buffers = tuple([others.get(buffer, buffer) for buffer in run.buffers])
         self._touched = None
 
     def combined(self) -> Dispatch:

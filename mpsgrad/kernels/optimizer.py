@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from weakref import ref
 
 from mpsgrad.archive import archivable
-from mpsgrad.command import CommandBuffer
+from mpsgrad.command import CommandBuffer, SteadyNumbers
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import flag, member, real
@@ -135,6 +135,7 @@ class Optimizer(BaseKernel):
         self._optimizer_descriptor = optimizer_descriptor
         self.learning_rate = optimizer_descriptor.learning_rate
         self._loss_scale: LossScale | None = None
+        self._steady_rate = SteadyNumbers(self.device)
         self._unscaled = self.device.constant_buffer(struct.pack("<2f", 1.0, 1.0))
         self._steps: dict[tuple[int, int], tuple[JoinableKernel, int, bytes]] = {}
         self._of_states: dict[int, _StepOfStates] = {}
@@ -340,7 +341,7 @@ class Optimizer(BaseKernel):
 
     def _learning_rate_buffer(self, command_buffer: CommandBuffer) -> Buffer:
         """The rate of a step that is encoded to ``command_buffer``."""
-        return command_buffer.varying(self._learning_rate_bytes, shared_by=self)
+        return command_buffer.steady(self._steady_rate, self._learning_rate_bytes)
 
     def _learning_rate_bytes(self) -> bytes:
         return self._packed_learning_rate

@@ -120,19 +120,31 @@ def test_replays_do_not_count_what_was_taken_back():
         assert kernel.drawn_images == images
 
 
-def test_shared_numbers_of_what_was_taken_back_still_vary():
-    numbers = np.ones(4, np.float32)
-    commands = mg.CommandBuffer()
+def test_replays_leave_the_learning_rates_of_other_encodes_alone():
+    optimizer = mg.OptimizerStochasticGradientDescent.with_learning_rate(0.5)
+    gradient = mg.Vector.from_array(np.ones(5, np.float32))
+    values = [mg.Vector(5) for _ in range(3)]
+
+    def encode(commands: mg.CommandBuffer, value: mg.Vector) -> None:
+        optimizer.encode(
+            commands, input_gradient_vector=gradient, input_values_vector=value, result_values_vector=value
+        )
+
+    waiting, commands = mg.CommandBuffer(), mg.CommandBuffer()
+    encode(waiting, values[0])
     with pytest.raises(ZeroDivisionError), commands._all_or_nothing():
-        commands.varying(numbers.tobytes, shared_by="numbers")
+        encode(commands, values[1])
         raise ZeroDivisionError
-    buffer = commands.varying(numbers.tobytes, shared_by="numbers")
-    mg.NeuronReLU().encode(commands, mg.Image.from_array(X))
+    encode(commands, values[1])
+    encode(commands, values[2])
+    rates = {run.buffers[-1] for each in (waiting, commands) for dispatch in each._dispatches for run in dispatch.runs}
+    assert len(rates) == 1
     recording = commands.record()
-    for value in (1, 2, 3):
-        numbers[:] = value
-        recording.replay().wait_until_completed()
-        assert buffer.read(0, 16).view(np.float32).tolist() == [value] * 4
+    for rate in (0.5, 0.25, 0.125):
+        optimizer.learning_rate = rate
+        recording.replay()
+    waiting.commit()
+    assert [np.asarray(value).tolist() for value in values] == [[-0.5] * 5, [-0.875] * 5, [-0.875] * 5]
 
 
 def test_temporary_images_are_kept_for_the_replays():
