@@ -17,7 +17,7 @@ from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.prototypes import bodies_of_classes, class_of, prototypes_of
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching, matching_angle, split_commas
 
 _SPACES = frozenset(ADDRESS_SPACES)
 _Head = tuple[int | None, int, int, int]
@@ -136,8 +136,30 @@ class _Opener:
         is_elsewhere = any(token.text in _SPACES - {"thread"} for token in qualifiers)
         is_const = any(token.text == "const" for token in qualifiers)
         is_writer = is_member and not is_const and not is_elsewhere and opening not in self._program.constructors
-        is_alone = tokens[opening - 1].text not in self._overloaded
-        return is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters))
+        name = tokens[opening - 1].text
+        places = {position for position, parameter in enumerate(parameters) if _is_constant_reference(parameter)}
+        is_alone = name not in self._overloaded or (
+            not any((name, position) in self._elsewhere for position in places)
+            # Large objects are not copied for nothing.
+            and self._is_given_temporaries(name, places)
+        )
+        return is_copy or is_writer or not is_alone or not all(map(_leaves_thread_objects, parameters))
+
+    def _is_given_temporaries(self, name: str, places: set[int]) -> bool:
+        """Whether a call of ``name`` has something else than the name of an object at one of these places."""
+        tokens = self._tokens
+        for index, token in enumerate(tokens):
+            opening = index + 1
+            if token.text != name or token.kind != IDENTIFIER or opening >= len(tokens):
+                continue
+            if tokens[opening].text == "<":
+                opening = (matching_angle(tokens, opening, certain=True) or index) + 1
+            if tokens[opening].text != "(":
+                continue
+            arguments = split_commas(tokens[opening + 1 : matching(tokens, opening)])
+            if any(not _is_name(each) for position, each in enumerate(arguments) if position in places):
+                return True
+        return False
 
 
 def calls_in_constructors(program: Program) -> Iterator[tuple[int, str, bool]]:
@@ -432,9 +454,16 @@ def _is_conversion(tokens: Sequence[Token], opening: int) -> bool:
     return tokens[opening - 1].kind == IDENTIFIER and "operator" in (tokens[opening - 2].text, tokens[opening - 3].text)
 
 
-def _is_read_only(parameter: Sequence[Token]) -> bool:
-    texts = [token.text for token in parameter]
-    return not {"*", "&", "&&", "["} & set(texts) or _is_constant_reference(parameter)
+def _leaves_thread_objects(parameter: Sequence[Token]) -> bool:
+    """Whether nothing in ``thread`` can be written to through a parameter."""
+    texts = {token.text for token in parameter}
+    is_elsewhere = bool(texts & (_SPACES - {"thread"})) and "thread" not in texts
+    return not {"*", "&", "&&", "["} & texts or is_elsewhere or _is_constant_reference(parameter)
+
+
+def _is_name(argument: Sequence[Token]) -> bool:
+    """Whether ``argument`` is the name of an object, or a parameter."""
+    return [token.kind for token in argument] == [IDENTIFIER] or any(token.text == "thread" for token in argument)
 
 
 def _is_constant_reference(parameter: Sequence[Token]) -> bool:

@@ -230,6 +230,27 @@ def test_templates_take_temporaries_beside_those_of_another_address_space() -> N
     np.testing.assert_array_equal(o, [9 + 4 + 1 + 16 + 25 + 36, 6 + 6 + 47])
 
 
+def test_functions_of_device_memory_that_call_others_take_temporaries() -> None:
+    source = """
+    struct Ray { float3 o, d; };
+    bool reaches(const thread Ray& r, float x, thread float& near) { near = r.o.x; return r.d.x > x; }
+    template <bool TWICE> float walk(const thread Ray& r, const device float* nodes, device float& seen) {
+        float near = 0;
+        bool is_hit = reaches(r, nodes[0], near);
+        seen = near;
+        return is_hit ? (TWICE ? 2 : 1) * near : 0;
+    }
+    Ray along(float3 o) { return Ray{o, o + 1}; }
+    kernel void k(device float* o, const device float* nodes) {
+        Ray ray = along(float3(3));
+        o[0] = walk<false>(ray, nodes, o[2]);
+        o[1] = walk<true>(along(float3(4)), nodes, o[3]);
+    }"""
+    o = np.zeros(4, np.float32)
+    compiled(source).function("k")(1, o, np.float32([2]))
+    assert o.tolist() == [3, 8, 3, 4]
+
+
 ELSEWHERE = """
 struct Complex {
     float re, im;
