@@ -13,8 +13,9 @@ from pathlib import Path
 from mpsgrad.commands import checked_run, compiled_check
 from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.errors import DeviceNotFoundError, FormatError, GeometryError, ShaderError
+from mpsgrad.msl import lint
 from mpsgrad.msl.diagnostics import diagnostic
-from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES, Finding, lint
+from mpsgrad.msl.lint import LANGUAGE_VERSIONS, Finding
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
 STANDARD_INPUT = "-"
@@ -165,7 +166,7 @@ def _findings(
 ) -> list[Finding | KernelFinding]:
     """What the lint finds, and without errors what the compiler says and then what a run shows, as far as wanted."""
     found: list[Finding | KernelFinding] = []
-    found += lint(
+    found += lint.lint(
         file.source,
         filename=file.name,
         language_version=arguments.language_version,
@@ -228,7 +229,7 @@ def _as_object(finding: Finding | KernelFinding) -> dict[str, object]:
     }
     if isinstance(finding, KernelFinding):
         return {**shown, "name": finding.name, **checked_run.as_object(finding)}
-    rule = RULES.get(finding.rule)
+    rule = lint.RULES.get(finding.rule)
     return {**shown, "rule": finding.rule, "name": rule.name} if rule else shown
 
 
@@ -250,9 +251,9 @@ def _explain(name: str) -> int:
     if name in MISTAKES:
         print(checked_run.explain(name))
         return 0
-    rule = RULES.get(int(name)) if name.isdecimal() else None
+    rule = lint.RULES.get(int(name)) if name.isdecimal() else None
     if rule is None:
-        known = f"1 to {max(RULES)}, and {', '.join(MISTAKES)}"
+        known = f"1 to {max(lint.RULES)}, and {', '.join(MISTAKES)}"
         print(f"mpsgrad check: --explain {name}: there is no such rule, only {known}", file=sys.stderr)
         return 2
     print(f"rule {rule.number}, {rule.name} ({rule.severity})")

@@ -6,10 +6,6 @@ import argparse
 import contextlib
 import sys
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from mpsgrad.devices import Device, available_devices, cuda, default_device, metal, opencl, unavailable
 from mpsgrad.errors import DeviceNotFoundError
 
@@ -44,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_table(found: list[Device]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     default = None
     with contextlib.suppress(DeviceNotFoundError):
         default = default_device()

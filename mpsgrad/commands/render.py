@@ -9,8 +9,8 @@ import sys
 import textwrap
 from functools import cache
 
+from mpsgrad import msl
 from mpsgrad.devices import available_devices
-from mpsgrad.msl import translate
 from mpsgrad.shader import DTYPES, ShaderFamily, families
 
 DEVICE_FAMILIES = {"metal": "apple", "opencl": "cpu", "cuda": "nvidia"}
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = rendering.with_line_directives() if arguments.line_directives else rendering.source
     else:
         source = rendering.with_line_directives()
-        text = translate(source, arguments.target, filename=f"shaders/{family.file}").source
+        text = msl.translate(source, arguments.target, filename=f"shaders/{family.file}").source
     sys.stdout.write(text)
     return 0
 

@@ -10,9 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.table import Table
-
+from mpsgrad import msl
 from mpsgrad.devices.cuda_compiler import (
     OWN_MATH,
     KernelUsage,
@@ -22,7 +20,6 @@ from mpsgrad.devices.cuda_compiler import (
     kernel_usages,
 )
 from mpsgrad.errors import DeviceError
-from mpsgrad.msl import translate
 from mpsgrad.shader import ShaderFamily, families
 
 DEVICE_FAMILY = "nvidia"
@@ -103,7 +100,7 @@ def reports(families: list[ShaderFamily], architecture: str) -> list[KernelRepor
 def report(family: ShaderFamily, dtype: str, architecture: str) -> list[KernelReport]:
     """What the kernels of ``family`` for images of ``dtype`` take, in the order of the source."""
     source = family.render(dtype, DEVICE_FAMILY).with_line_directives()
-    translation = translate(source, "cuda", filename=family.path)
+    translation = msl.translate(source, "cuda", filename=family.path)
     # What the compiler finds in a cache of its own it does not report again.
     _, log = compile_cubin(translation, source, family.path, architecture, {**OWN_MATH, "no_cache": True})
     usages = {usage.entry_point: usage for usage in kernel_usages(log)}
@@ -119,6 +116,9 @@ def report(family: ShaderFamily, dtype: str, architecture: str) -> list[KernelRe
 
 
 def _print_table(rows: list[KernelReport]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table()
     for name in ("Family", "Images", "Kernel"):
         table.add_column(name, overflow="fold")
