@@ -103,10 +103,9 @@ class Rewriter:
         other = self.forms.arms.get(id(token))
         if other is None:
             return None
-        tokens = list(self._program.tokens[slice(*other)])
-        # What begins in front of the arm ends behind it. A copy of its first token has nothing in front.
-        tokens[0] = tokens[0].replaced(tokens[0].text)
-        return self.text(tokens)
+        text = self.text(self._program.tokens[slice(*other)])
+        # What begins in the arm may end behind it.
+        return text + ")" * (text.count("(") - text.count(")"))
 
 
 class _Declarator(NamedTuple):
