@@ -34,6 +34,10 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
     return *this;
   }
   T operator[](int i) const { return operator V().v[i]; }
+  V operator++() { V all = *this; return *this = ++all; }
+  V operator--() { V all = *this; return *this = --all; }
+  V operator++(int) { V all = *this, old = all; *this = ++all; return old; }
+  V operator--(int) { V all = *this, old = all; *this = --all; return old; }
   template <typename A> swizzle_mtl &operator+=(const A &a) { return *this = operator V() + V(a); }
   template <typename A> swizzle_mtl &operator-=(const A &a) { return *this = operator V() - V(a); }
   template <typename A> swizzle_mtl &operator*=(const A &a) { return *this = operator V() * V(a); }
@@ -206,6 +210,11 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   template <typename A, typename B, typename... C, typename require_mtl<is_part_mtl<T, A>::value && is_part_mtl<T, B>::value && (is_part_mtl<T, C>::value && ...)>::type = 0> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
   template <typename A> explicit constexpr vec_mtl(const packed_vector_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
   template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(a.operator V()) {}
+  // Of integers only.
+  template <typename A = T, typename require_mtl<!is_real_mtl<A>::value>::type = 0> vec_mtl &operator++() { return *this += vec_mtl((T)1); }
+  template <typename A = T, typename require_mtl<!is_real_mtl<A>::value>::type = 0> vec_mtl &operator--() { return *this -= vec_mtl((T)1); }
+  template <typename A = T, typename require_mtl<!is_real_mtl<A>::value>::type = 0> vec_mtl operator++(int) { vec_mtl old = *this; ++*this; return old; }
+  template <typename A = T, typename require_mtl<!is_real_mtl<A>::value>::type = 0> vec_mtl operator--(int) { vec_mtl old = *this; --*this; return old; }
   T &operator[](int i) { return v[i]; }
   constexpr const T &operator[](int i) const { return v[i]; }
   VOLATILE_MTL(
