@@ -41,6 +41,7 @@ class _Opener:
         self._heads: list[_Head] = [(None, *head) for head in program.function_heads] + list(program.member_heads)
         self._overloaded = _overloaded(tokens, (opening for _, _, opening, _ in self._heads))
         self._prototypes = prototypes_of(program)
+        self._specialisations = _specialisations_of(program)
         self._closed_members = _closed_members(program)
         # Among conversions the one that is not opened would be the better match for any type.
         self._closed = {
@@ -84,7 +85,7 @@ class _Opener:
         return {token.text for token in self._tokens[start:opening]} & {"thread", "const"}
 
     def _declared(self, opening: int) -> tuple[int, ...]:
-        return (opening, *self._prototypes.get(opening, ()))
+        return (opening, *self._prototypes.get(opening, ()), *self._specialisations.get(opening, ()))
 
     def _of_object(self, head: _Head) -> Iterator[int]:
         """The ``thread`` behind the parameters of a member of objects in any address space."""
@@ -103,6 +104,9 @@ class _Opener:
         """The ``thread`` of constant references to temporary objects; those that become values lose the ``&``."""
         tokens = self._tokens
         _, start, opening, end = head
+        if _specialised(tokens, start, opening) is not None:
+            # The template decides, which says the same of its arguments.
+            return
         name = tokens[opening - 1].text
         only_computes = opening in self._computing
         is_kept = not only_computes and self._keeps_references(head)
@@ -120,7 +124,8 @@ class _Opener:
             for each in (parameters[position] for parameters in declared):
                 yield from (id(token) for token in each if token.text == "thread")
                 if not (only_computes or is_kept) or is_deduced:
-                    next(token for token in each if token.text == "&").text = ""
+                    for token in each:
+                        token.text = "" if token.text == "&" else token.text
 
     def _keeps_references(self, head: _Head) -> bool:
         """Whether a function that does not only compute may have to know what its references refer to."""
@@ -228,6 +233,39 @@ def _closed_members(program: Program) -> set[tuple[str, int]]:
 def _member(tokens: Sequence[Token], opening: int) -> tuple[str, int]:
     """The name of the function whose parameters begin at ``opening``, and how many these are."""
     return tokens[opening - 1].text, len(split_commas(tokens[opening + 1 : matching(tokens, opening)]))
+
+
+def _specialisations_of(program: Program) -> dict[int, list[int]]:
+    """For the brackets that open the parameters of templates of functions, those of what specialises them."""
+    tokens = program.tokens
+    found: dict[int, list[int]] = {}
+    names = {opening: _specialised(tokens, start, opening) for start, opening, _ in program.function_heads}
+    for opening, name in names.items():
+        if name is None:
+            continue
+        for start, other, _ in program.function_heads:
+            is_template = names[other] is None and tokens[start].text == "template" and tokens[other - 1].text == name
+            if is_template and _spaces_of(tokens, other) == _spaces_of(tokens, opening):
+                found.setdefault(other, []).append(opening)
+    return found
+
+
+def _spaces_of(tokens: Sequence[Token], opening: int) -> list[set[str]]:
+    """The address spaces and signs of each parameter of a function."""
+    parameters = split_commas(tokens[opening + 1 : matching(tokens, opening)])
+    return [{token.text for token in each} & (_SPACES | {"&", "*", "const"}) for each in parameters]
+
+
+def _specialised(tokens: Sequence[Token], start: int, opening: int) -> str | None:
+    """The name of the template of functions that ``template <> T name<U>(`` specialises, or None."""
+    if [token.text for token in tokens[start : start + 3]] != ["template", "<", ">"]:
+        return None
+    name = opening - 1
+    if tokens[name].text == ">":
+        opened = (at for at in range(start + 3, name) if tokens[at].text == "<")
+        name = next((at - 1 for at in opened if matching_angle(tokens, at, certain=True) == name), name)
+    is_function = tokens[name].kind == IDENTIFIER and tokens[name - 1].text != "::"
+    return tokens[name].text if is_function else None
 
 
 def _places_elsewhere(tokens: Sequence[Token], openings: Iterable[int]) -> Iterator[tuple[str, int]]:

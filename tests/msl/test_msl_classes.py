@@ -230,6 +230,23 @@ def test_templates_take_temporaries_beside_those_of_another_address_space() -> N
     np.testing.assert_array_equal(o, [9 + 4 + 1 + 16 + 25 + 36, 6 + 6 + 47])
 
 
+def test_templates_without_a_body_are_specialised() -> None:
+    source = """
+    struct Pair { float key; };
+    template <typename T> bool precedes(const thread T& a, const thread T& b);
+    template <> bool precedes<Pair>(const thread Pair& a, const thread Pair& b) { return a.key < b.key; }
+    template <typename T> float keyed(const thread T& x) { return x; }
+    template <> float keyed<Pair>(const thread Pair& x) { return x.key; }
+    kernel void k(device Pair* p, device float* o) {
+        Pair a = p[0], b = p[1];
+        o[0] = precedes(a, b);
+        o[1] = keyed(Pair{5}) + keyed(a);
+    }"""
+    o = np.zeros(2, np.float32)
+    compiled(source).function("k")(1, np.float32([1, 2]), o)
+    assert o.tolist() == [1, 6]
+
+
 def test_functions_of_device_memory_that_call_others_take_temporaries() -> None:
     source = """
     struct Ray { float3 o, d; };
