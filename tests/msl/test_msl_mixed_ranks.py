@@ -48,6 +48,7 @@ ROWS = [
     ("out[i] = sum<half4>(half4(1), 0.5).x + sum<uchar2>(uchar2(255), 2).x + sum<float>(1, 2);", 1.5 + 1 + 3),
     ("Number n = {3}; char2 c = 1; uint d = i > 99 ? false ? n.get() : 0u : 2u, e = d * 3u; out[i] = e + c.x;", 7),
     ("int4 v = 1; v++; --v; v.xy++; --v.zw; int2 w = v.xy++; uchar2 u = 0; out[i] = v.x + 10 * w.y + 100 * v.z + (--u).y;", 3 + 20 + 255),
+    ("int2 v = int2(FIVE), w = FIVE; float3 f = float3(FIVE); out[i] = v.x + 10 * w.y + 100 * f.z;", 555),
     ("using H = half2; H h = H(1, 2); h = h * 1.5 + 1; out[i] = h.x + 10 * h.y;", 2.5 + 40),
     ("struct P { half2 p; float s; }; P v = {half2(1, 2), 0.5}; half2 r = v.p * v.s; v.p *= v.s; out[i] = r.x + v.p.y;", 1.5),
     ("packed_half3 p = packed_half3(1, 2, 3); half3 r = p * 1.5 + 0.5; p *= 2.0; out[i] = r.x + p.z;", 8),
@@ -73,6 +74,7 @@ ROWS = [
 
 BEFORE = (
     "constant packed_float3 points[2] = {packed_float3(1, 2, 3), packed_float3(4, 5, 6)};"
+    "enum { FIVE = 5 };"
     "struct Number { uint n; uint get() const { return n; } };"
     "template <typename T> T scaled(T x) { T r = x * 1.5; return r; }"
     "template <typename T, typename U> T sum(T x, U y) { T r = x; r += y; return r; }"

@@ -127,6 +127,14 @@ template <typename T, typename A, int M> struct is_part_mtl<T, vec_mtl<A, M>> { 
 template <typename T, typename A, int M> struct is_part_mtl<T, packed_vector_mtl<A, M>> : is_part_mtl<T, vec_mtl<A, M>> {};
 template <typename T, typename V, typename A, int M, int... I> struct is_part_mtl<T, swizzle_mtl<V, A, M, I...>> : is_part_mtl<T, V> {};
 
+// A value of an enumeration that is no class is a scalar, too.
+template <typename A, bool = __is_enum(A)> struct is_enumerator_mtl { static constexpr bool value = false; };
+template <typename A> struct is_enumerator_mtl<A, true> {
+  static char of(int);
+  static int of(...);
+  static constexpr bool value = sizeof(of(A())) == 1;
+};
+
 #define EACH_MTL for (int i = 0; i < N; i++)
 // A real number beside a vector of integers, which would be cut off.
 #define REFUSED_OPERATOR_MTL(op) \
@@ -205,6 +213,7 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   vec_mtl &operator=(const vec_mtl &o) { this->whole_mtl = o.whole_mtl; return *this; }
 #endif
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base(element_mtl<T, A>::of(a)) {}
+  template <typename A, typename require_mtl<is_enumerator_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
   // Of a copy, which is loaded whole: the conversion of each component keeps the compiler from joining their loads.
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(vec_mtl<A, N>(o)).v) {}
   template <typename A, typename B, typename... C, typename require_mtl<is_part_mtl<T, A>::value && is_part_mtl<T, B>::value && (is_part_mtl<T, C>::value && ...)>::type = 0> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
