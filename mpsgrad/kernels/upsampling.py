@@ -43,13 +43,17 @@ PARAMETERS = ParameterStruct(
     columns_of_tile="int",
     threads="int",
     turns="int",
+    blocks="int",
     **DIVISORS,
     by_step_x=DIVISOR,
     by_steps_x=DIVISOR,
     by_step_y=DIVISOR,
     by_steps_y=DIVISOR,
 )
-"""Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient."""
+"""Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient. Columns of
+threads of a GPU have ``blocks`` of rows."""
+ROWS_OF_COLUMNS, FEWEST_THREADS_OF_COLUMNS = 4, 1 << 16
+"""A thread of a GPU owns so many pixels below each other of what is interpolated, where that leaves so many threads."""
 MOST_IN_ROW = 4096
 """Numbers of a row of pixels that a thread of a CPU keeps in its nearest cache."""
 MOST_IN_TILE, MOST_COLUMNS, MOST_READERS = 4096, 1024, 64
@@ -65,6 +69,7 @@ FAMILY = ShaderFamily(
     {
         **CONSTANTS_WITH_PAIRS,
         "by_runs": False,
+        "rows_of_columns": ROWS_OF_COLUMNS,
         "bilinear_walks": (*CONSTANTS_WITH_PAIRS["walks"], "elements"),
         "most_in_row": MOST_IN_ROW,
         "most_in_tile": MOST_IN_TILE,
@@ -72,7 +77,14 @@ FAMILY = ShaderFamily(
         "most_readers": MOST_READERS,
         "channels_of_block": CHANNELS_OF_BLOCK,
     },
-    {"cpu": {**CPU_CONSTANTS, "by_runs": True, "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"]}},
+    {
+        "cpu": {
+            **CPU_CONSTANTS,
+            "by_runs": True,
+            "rows_of_columns": 0,
+            "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"],
+        }
+    },
     ahead_of_time=False,
 )
 
@@ -133,7 +145,8 @@ def _add_dispatch(
         has_elements=True,
         has_element8=metal_type == "half",
     )
-    threads, turns, lines_of_thread, columns = threads_of(walk, destination), 1, 1, 0
+    *_, width, height, _, _ = destination
+    threads, turns, lines_of_thread, columns, blocks = threads_of(walk, destination), 1, 1, 0, height
     runs = None
     if function_name == "upsampling_nearest":
         threads, turns = turns_of(walk, threads)
@@ -146,6 +159,11 @@ def _add_dispatch(
         runs = runs_of(device, source, destination)
     if runs is not None:
         walk, (threads, lines_of_thread) = "runs", runs
+    if "bilinear" in function_name and not works_by_rows(device) and (interpolates or walk != "element8"):
+        blocks_of_columns = ceiling_divide(height, ROWS_OF_COLUMNS)
+        threads_of_columns = threads_of(walk, destination, width, blocks_of_columns)
+        if threads_of_columns >= FEWEST_THREADS_OF_COLUMNS:
+            function_name, blocks, threads = f"{function_name}_of_columns", blocks_of_columns, threads_of_columns
     function = FAMILY.function(device, f"{function_name}_by_{walk}", metal_type)
     x, y = axes
     parameters = PARAMETERS.pack(
@@ -159,7 +177,8 @@ def _add_dispatch(
         columns_of_tile=columns,
         threads=threads,
         turns=turns,
-        **divisors_of(walk, destination),
+        blocks=blocks,
+        **divisors_of(walk, destination, width, blocks),
         by_step_x=divisor(x.step),
         by_steps_x=divisor(x.steps),
         by_step_y=divisor(y.step),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
-from mpsgrad.kernels import walk
+from mpsgrad.kernels import upsampling, walk
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -304,6 +304,17 @@ class TestTheShadersOfGPUs:
     def test_eight_halves_at_a_time(self, case, channels, monkeypatch):
         monkeypatch.setattr(walk, "FEWEST_THREADS_OF_EIGHTS", 1)
         check(case, np.random.default_rng(1).standard_normal((2, 5, 7, channels)).astype(np.float16))
+
+    @each_dtype
+    @pytest.mark.parametrize("channels", [1, 6, 8])
+    @pytest.mark.parametrize(
+        "case", [*CASES_OF_GPUS[2:], Case("bilinear", True, (2.5, 2)), Case("bilinear", factors=(1, 3.5))]
+    )
+    def test_columns_of_pixels(self, case, channels, dtype, monkeypatch):
+        monkeypatch.setattr(upsampling, "FEWEST_THREADS_OF_COLUMNS", 1)
+        monkeypatch.setattr(walk, "FEWEST_THREADS_OF_EIGHTS", 1)
+        monkeypatch.setattr(walk, "FEWEST_THREADS_BY_TURNS", 8)
+        check(case, np.random.default_rng(1).standard_normal((2, 6, 5, channels)).astype(dtype))
 
     @each_dtype
     @pytest.mark.parametrize("channels", [1, 3, 4, 13])
