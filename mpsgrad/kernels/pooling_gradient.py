@@ -31,6 +31,9 @@ from mpsgrad.shader import family_of
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.window_properties import WindowProperties
 
+DISJOINT = (2, 2, 2, 2)
+"""The size and stride of common windows that share no pixels: GPUs find their L2 norms and gradients in one kernel."""
+
 
 class PoolingGradient(WindowProperties, GradientKernel):
     """The base of the pooling gradients. Source: ``MPSCNNPoolingGradient``.
@@ -303,6 +306,19 @@ class PoolingL2NormGradient(PoolingGradient):
         parameters = self._parameters(regions)
         parameters["replicates"] = self._clamps
         metal_type = source_gradient.channel_format.metal_type
+        if self._window[:4] == DISJOINT and not works_by_rows(self.device) and self._has_blocks(parameters):
+            add_dispatch(
+                self.device,
+                command_buffer,
+                "pooling_l2_norm_gradient_of_disjoint_windows",
+                metal_type,
+                source_image.buffer,
+                source_gradient.buffer,
+                destination.buffer,
+                blocks=True,
+                **parameters,
+            )
+            return
         *_, width, height, channels, images = parameters["windows"]
         elements = width * height * channels * images
         ratios = command_buffer.scratch(4 * max(1, elements))
