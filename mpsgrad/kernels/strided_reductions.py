@@ -66,6 +66,9 @@ chunks of several threadgroups; few are not worth a second pass over chunks: til
 FEWEST_SHARED_ROWS, TILE_OF_SHARED_ROWS = 64, 64
 """So many rows are shared by lanes also where there are enough tiles of single elements, then with so many in a row.
 Measured, too."""
+FEW_VECTORS = 4
+"""Threadgroups own one row of results where long runs of fewer vectors follow each other: a tile of several would read
+short pieces that lie apart. Measured on an H200."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 THREADGROUPS_OF_CHUNKS = 512
@@ -316,14 +319,17 @@ def _along_in_tiles(
     are_few = -(-count // wide) < THREADGROUPS_WANTED
     is_short = loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrowest)
     makes_narrow = are_few and (is_short or not may_chunk)
+    makes_chunks = are_few and may_chunk and not makes_narrow
     useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
     shares_rows = width == 1 and not are_few and loops >= FEWEST_SHARED_ROWS
     side_by_side = narrow if makes_narrow else min(wide, TILE_OF_SHARED_ROWS) if shares_rows else wide
+    if makes_chunks and width == vector and run.extent < FEW_VECTORS * vector and _follow_each_other(run, inner):
+        side_by_side = min(side_by_side, run.extent // vector)
     row_lanes = min(_power_of_two(useful), THREADS // side_by_side)
     across = min(count, THREADS // row_lanes)
     tiles = -(-count // across)
     chunks = 1
-    if are_few and may_chunk and not makes_narrow:
+    if makes_chunks:
         filling = loops * tiles // (row_lanes * THREADGROUPS_OF_CHUNKS)
         rows_of_lane = min(max(filling, FEWEST_ROWS_OF_A_CHUNK), MOST_ROWS_OF_A_LANE)
         chunks = -(-loops // (rows_of_lane * row_lanes))
@@ -364,14 +370,19 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
+def _follow_each_other(run: Axis, rows: Axis) -> bool:
+    """Whether the ``rows`` of a ``run`` do in all sources."""
+    pairs = zip(run.strides[:-1], rows.strides[:-1], strict=True)
+    return all(step == 1 and far == run.extent for step, far in pairs)
+
+
 def _are_folds(run: Axis, inner: Axis, folds_eights: bool) -> bool:
     """Whether rows of a short run follow each other, and are so many that a CPU is to take eight of them together."""
     if run.extent >= 8:
         folds = folds_eights and run.extent == 8 and len(run.strides) == 2 and inner.extent >= FEWEST_ROWS_OF_EIGHT
     else:
         folds = inner.extent >= FEWEST_ROWS_OF_FOLDS
-    pairs = zip(run.strides[:-1], inner.strides[:-1], strict=True)
-    return folds and all(step == 1 and far == run.extent for step, far in pairs)
+    return folds and _follow_each_other(run, inner)
 
 
 def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:

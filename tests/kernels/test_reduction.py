@@ -422,6 +422,14 @@ class TestTheShadersOfGPUs:
         assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
         reduction.cache_clear()
 
+    @pytest.mark.parametrize(("channels", "results"), [(8, 1), (24, 3), (32, 64)])
+    def test_long_rows_of_few_vectors_have_threadgroups_of_one_image(self, channels, results):
+        layout = (0, channels, 200 * channels, 20000 * channels, 200, 100, channels, 40)
+        views, kept = (strides.View.of(layout), strides.View(0, (1, 0, 0, channels))), (True, False, False, True)
+        work = reduction(("source", "destination"), views, (channels, 200, 100, 40), kept, "nvidia", 8, 132)
+        *_, across, _, _, _, _ = work.first.parameters["reduced"]
+        assert across == results
+
     @pytest.mark.parametrize("cls", [mg.ReduceFeatureChannelsMin, mg.ReduceFeatureChannelsMax])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [1, 3, 5, 8, 9, 33, 256, 257, 600, 1024])
