@@ -30,9 +30,12 @@ _VECTOR_NAMES = ("input_gradient_vector", "input_values_vector", "result_values_
 class OptimizerDescriptor:
     """What every optimizer does to a gradient before its step. Source: ``MPSNNOptimizerDescriptor``.
 
-    In this order: clipping to [``gradient_clip_min``, ``gradient_clip_max``], multiplication by ``gradient_rescale``,
-    and adding ``regularization_scale`` times the value's sign (L1) or the value (L2). The sign is ours: Apple's text
-    speaks of 1, whatever the value.
+    In this order: clipping to [``gradient_clip_min``, ``gradient_clip_max``], which leaves NaN as it is, multiplication
+    by ``gradient_rescale``, and adding ``regularization_scale`` times the value's sign (L1) or the value (L2). The sign
+    is ours: Apple's text speaks of 1, whatever the value.
+
+    Raises ``GeometryError`` for numbers that are not finite in float32, and where clipping is applied for limits the
+    wrong way round or both 0, as they are unless they are given: no gradient would be left.
     """
 
     learning_rate: float = 0.001
@@ -61,11 +64,10 @@ class OptimizerDescriptor:
         object.__setattr__(
             self, "apply_gradient_clipping", flag(owner, "apply_gradient_clipping", self.apply_gradient_clipping)
         )
-        if self.apply_gradient_clipping and self.gradient_clip_min > self.gradient_clip_max:
-            raise GeometryError(
-                f"OptimizerDescriptor: gradient_clip_min is {self.gradient_clip_min} but gradient_clip_max "
-                f"{self.gradient_clip_max}"
-            )
+        least, most = self.gradient_clip_min, self.gradient_clip_max
+        if self.apply_gradient_clipping and (least > most or least == most == 0):
+            why = "" if least > most else ", and no gradient is left: apply_gradient_clipping needs limits"
+            raise GeometryError(f"{owner}: gradient_clip_min is {least} but gradient_clip_max {most}{why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ class Optimizer(BaseKernel):
     def apply_gradient_clipping(self) -> bool:
         """Whether the next encodes clip gradients; it starts as the descriptor's.
 
-        Raises ``GeometryError`` if it is set while ``gradient_clip_min`` is above ``gradient_clip_max``.
+        Raises ``GeometryError`` if it is set while ``gradient_clip_min`` is above ``gradient_clip_max``, or both are 0.
         """
         return self._optimizer_descriptor.apply_gradient_clipping
 

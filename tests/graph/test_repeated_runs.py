@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,8 @@ def set_rate(network: Trained) -> None:
 
 def set_clipping(network: Trained) -> None:
     for source in network.sources:
+        described = replace(source.optimizer.optimizer_descriptor, gradient_clip_max=1e-3, gradient_clip_min=-1e-3)
+        source.optimizer._optimizer_descriptor = described
         source.optimizer.apply_gradient_clipping = True
 
 

@@ -124,9 +124,22 @@ def test_the_descriptor_is_read_from_the_kernel_and_clipping_can_be_switched():
         for one in (kernel, archive.from_bytes(archive.to_bytes(kernel))):
             assert one.apply_gradient_clipping is applies
             np.testing.assert_array_equal(step(one, g, v)[0], np.float32(expected))
-    reversed_limits = optimizer(gradient_clip_max=-1.0)
-    with pytest.raises(mg.GeometryError, match=r"gradient_clip_min is 0.0 but gradient_clip_max -1.0"):
-        reversed_limits.apply_gradient_clipping = True
+    for limits, words in (
+        ({"gradient_clip_max": -1.0}, r"gradient_clip_min is 0.0 but gradient_clip_max -1.0$"),
+        ({}, r"gradient_clip_min is 0.0 but gradient_clip_max 0.0, and no gradient is left: apply_gradient_clip"),
+    ):
+        useless = optimizer(**limits)
+        with pytest.raises(mg.GeometryError, match=words):
+            useless.apply_gradient_clipping = True
+
+
+def test_clipping_does_not_hide_what_is_not_a_number():
+    kernel = optimizer(
+        learning_rate=1.0, apply_gradient_clipping=True, gradient_clip_max=0.5, gradient_clip_min=-0.25
+    )
+    g = np.float32([np.nan, np.inf, -np.inf, 0.25] * 3)  # a thread of a CPU takes eight at a time
+    result, _ = step(kernel, g, np.zeros_like(g))
+    np.testing.assert_array_equal(result, np.float32([np.nan, -0.5, 0.25, -0.25] * 3))
 
 
 def test_the_sign_of_zero_is_zero():
