@@ -59,6 +59,7 @@ class Run:
         graph = self.graph
         for update in graph._updates.values():
             if update.node.is_trained:
+                update.require_gradients()
                 update.begin(self.command_buffer)
         try:
             way.encode_steps(self)

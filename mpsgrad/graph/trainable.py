@@ -16,7 +16,10 @@ class TrainableNode(FilterNode):
 
     @property
     def training_style(self) -> TrainingStyle:
-        """Where the parameters are updated; GPU at first. Gradient nodes take over that of their forward node."""
+        """Where the parameters are updated; GPU at first. Gradient nodes take over that of their forward node.
+
+        A graph leaves out what is not needed as it is made: what is NONE then cannot be trained by it later.
+        """
         return self._training_style
 
     @training_style.setter

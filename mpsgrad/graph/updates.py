@@ -37,6 +37,9 @@ class ParameterUpdate:
         self.name = name
         self.data_source = kernel.data_source
 
+    def require_gradients(self) -> None:
+        """Raises ``StateError`` if the graph computes no gradients for the parameters."""
+
     def begin(self, command_buffer: CommandBuffer) -> None:
         """Called before the forward pass is encoded."""
 
@@ -96,11 +99,25 @@ class ParameterUpdate:
 
 
 class ConvolutionUpdate(ParameterUpdate):
-    """The weights and biases of all kernels with one data source."""
+    """The weights and biases of all kernels with one data source.
 
-    def __init__(self, node: TrainableGradientNode, kernel: Any, name: str, sharing: Sequence[Any]) -> None:
+    ``has_gradients`` says whether the graph computes gradients for them.
+    """
+
+    def __init__(
+        self, node: TrainableGradientNode, kernel: Any, name: str, sharing: Sequence[Any], has_gradients: bool
+    ) -> None:
         super().__init__(node, kernel, name)
         self.sharing = sharing
+        self.has_gradients = has_gradients
+
+    def require_gradients(self) -> None:
+        if not self.has_gradients:
+            raise StateError(
+                f"Graph: the training style of {self.name} is {self.node.training_style.name} but was "
+                f"{TrainingStyle.UPDATE_DEVICE_NONE.name} when the graph was made, which so computes no gradients for "
+                "its parameters; make another graph of the nodes"
+            )
 
     def _source_state(self, command_buffer: CommandBuffer) -> Any:
         return self.kernel.export_weights_and_biases(command_buffer)
@@ -229,7 +246,8 @@ def updates_of(
         kernel, name = kernels[node.inference_node][0], structure.names[node.inference_node]
         if isinstance(node, ConvolutionGradientNode):
             sharing = [each for each in with_weights if each.data_source is kernel.data_source]
-            found[node] = ConvolutionUpdate(node, kernel, name, sharing)
+            has_gradients = structure.needs_parameter_gradients(node)
+            found[node] = ConvolutionUpdate(node, kernel, name, sharing, has_gradients)
         else:
             kind = next(kind for each, kind in _UPDATES.items() if isinstance(node, each))
             found[node] = cast(Any, kind)(node, kernel, name)

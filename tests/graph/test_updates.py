@@ -291,7 +291,12 @@ def test_frozen_parameters_are_neither_updated_nor_differentiated() -> None:
     with mg.CommandBuffer() as commands:
         result = graph.encode(commands, [image], [labels])
     assert result is not None and result.shape == image.shape
-    assert source.calls == []
+    gradient: Any = graph.filters[-1]
+    gradient.training_style = mg.TrainingStyle.UPDATE_DEVICE_CPU
+    commands = mg.CommandBuffer()
+    with pytest.raises(mg.StateError, match="style of Convolution is UPDATE_DEVICE_CPU but was .*_NONE when the graph"):
+        graph.encode(commands, [image], [labels])
+    assert source.calls == [] and not commands._dispatches
     with pytest.raises(mg.FormatError, match="training_style is 7"):
         node.training_style = 7  # type: ignore[assignment]
 
