@@ -58,6 +58,12 @@ COST_OF_TAP, COST_OF_ROW, SHARE_BY_ROWS = 4, 5, 0.7
 they take no more than this share of what all taps of windows take."""
 SHARE_OF_CACHES = 0.75
 """Caches whose sets are filled unevenly keep about so much."""
+BYTES_BETWEEN_ROWS = 2048
+"""Rows a multiple of that apart, of which a thread writes halves of lines in turn, are not written past the caches by
+CPUs with few registers: one half would leave before the other comes, which takes up to four times as long."""
+FEWEST_OF_ROW_SEARCHED_BEFORE = 320
+"""Rows of so many numbers, of few channels, are searched in a pass of their own by CPUs with few registers where
+windows have 3 x 3 taps at stride 1: one kernel for both takes up to 1.7 times as long, and less of shorter rows."""
 MOST_CHANNELS_OF_COLUMNS = 23
 """With more, rows of blocks are faster than these tiles where there are blocks."""
 
@@ -129,17 +135,24 @@ class PoolingMaxGradient(PoolingGradient):
         self._add_gradient_dispatch(command_buffer, f"{name}_gradient", metal_type, buffers, parameters)
 
     def _exceeds_caches(
-        self, parameters: dict[str, Any], *searched: str, share: float = SHARE_OF_CACHES
+        self,
+        parameters: dict[str, Any],
+        *searched: str,
+        share: float = SHARE_OF_CACHES,
+        writes_rows_in_turn: bool = True,
     ) -> bool:
         """Whether pixels, which are whole lines, are written past a CPU's caches: these would not keep the images.
 
         ``searched`` is what this pass reads, too, or one before it; ``share`` is what the caches keep.
         """
         images = [parameters[name] for name in ("destination", "gradient", *searched)]
+        numbers = tunables(self.device.tuning)
+        loses_lines = writes_rows_in_turn and not numbers.has_many_registers
         return (
             works_by_rows(self.device)
             and are_lines(*images[0][:4], images[0][6])
-            and bytes_of_floats(*images) > share * tunables(self.device.tuning).cached_bytes
+            and bytes_of_floats(*images) > share * numbers.cached_bytes
+            and not (loses_lines and 4 * images[0][2] % BYTES_BETWEEN_ROWS == 0)
         )
 
     def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
@@ -149,10 +162,13 @@ class PoolingMaxGradient(PoolingGradient):
     def _can_search_few_channels(self, parameters: dict[str, Any]) -> bool:
         """Whether the kernel suits that searches for the winners of a few channels and takes them at once."""
         images = [parameters[name] for name in ("destination", "gradient", "source")]
-        channels = parameters["destination"][6]
+        *_, width, _, channels, _ = parameters["destination"]
+        has_few_registers = not tunables(self.device.tuning).has_many_registers
+        is_faster_in_two = has_few_registers and width * channels >= FEWEST_OF_ROW_SEARCHED_BEFORE
         return (
             channels < 8
             and self._can_search_blocks(parameters, SEARCHED_BLOCKS)
+            and not (is_faster_in_two and (self.kernel_width, self.stride_in_pixels_x) == (3, 1))
             and all(pixel == channels for _, pixel, *_ in images)
         )
 
@@ -193,7 +209,8 @@ class PoolingMaxGradient(PoolingGradient):
         ):
             return False
         if not is_recorded:
-            parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
+            exceeds = self._exceeds_caches(parameters, "source", writes_rows_in_turn=stride == 1)
+            parameters["exceeds_caches"] = metal_type == "float" and exceeds
         function = AT_ONCE_FAMILIES[size].function(
             self.device, f"pooling_max_gradient_{size}x{size}_stride_{stride}_{winners}", metal_type
         )
@@ -297,7 +314,7 @@ class PoolingMaxGradient(PoolingGradient):
         if searched == "windows":
             function_name += "_recorded"
         else:
-            exceeds = self._exceeds_caches(parameters, "source", share=1)
+            exceeds = self._exceeds_caches(parameters, "source", share=1, writes_rows_in_turn=False)
             parameters["exceeds_caches"] = metal_type == "float" and exceeds
         function = DISJOINT_FAMILY.function(self.device, function_name, metal_type)
         shares = shares_of_images(self.device, images, -(-height // stride_y), channels, LEAST_CHANNELS_BY_WINDOWS)
