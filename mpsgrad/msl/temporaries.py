@@ -72,6 +72,10 @@ class _Opener:
             and {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} == {"thread", "const"}
         }
         self._elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in self._heads]))
+        self._uses: dict[str, list[int]] = {name: [] for name in self._overloaded}
+        for index, token in enumerate(tokens[:-1]):
+            if token.kind == IDENTIFIER and token.text in self._uses:
+                self._uses[token.text].append(index)
 
     def unnamed(self) -> frozenset[int]:
         found = set(_spaces_of_auto(self._tokens)) | set(_spaces_of_defaulted(self._tokens))
@@ -153,10 +157,8 @@ class _Opener:
     def _is_given_temporaries(self, name: str, places: set[int]) -> bool:
         """Whether a call of ``name`` has something else than the name of an object at one of these places."""
         tokens = self._tokens
-        for index, token in enumerate(tokens):
+        for index in self._uses[name]:
             opening = index + 1
-            if token.text != name or token.kind != IDENTIFIER or opening >= len(tokens):
-                continue
             if tokens[opening].text == "<":
                 opening = (matching_angle(tokens, opening, certain=True) or index) + 1
             if tokens[opening].text != "(":
