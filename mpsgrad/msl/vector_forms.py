@@ -223,13 +223,26 @@ class VectorForms:
             and any(set(name) <= set(letters) for letters in _LETTERS)
             and name not in self._declared
             and not is_assigned
+            and not self._is_stepped(index)
         )
+
+    def _is_stepped(self, index: int) -> bool:
+        """Whether ``++`` or ``--`` stands in front of the object that the swizzle at ``index`` is of."""
+        tokens = self._tokens
+        while tokens[index - 1].text in (".", "->"):
+            index -= 2
+            while tokens[index].text in (")", "]"):
+                index = self._opening(index) - 1
+            if tokens[index].kind != IDENTIFIER:
+                return tokens[index].text in ("++", "--")
+        return tokens[index - 1].text in ("++", "--")
 
     def _opening(self, index: int) -> int:
         """The index of the bracket that ``index`` closes."""
         depth = 0
         while True:
-            depth += (self._tokens[index].text == ")") - (self._tokens[index].text == "(")
+            text = self._tokens[index].text
+            depth += (text in (")", "]")) - (text in ("(", "["))
             if depth == 0:
                 return index
             index -= 1

@@ -48,6 +48,7 @@ ROWS = [
     ("out[i] = sum<half4>(half4(1), 0.5).x + sum<uchar2>(uchar2(255), 2).x + sum<float>(1, 2);", 1.5 + 1 + 3),
     ("Number n = {3}; char2 c = 1; uint d = i > 99 ? false ? n.get() : 0u : 2u, e = d * 3u; out[i] = e + c.x;", 7),
     ("int4 v = 1; v++; --v; v.xy++; --v.zw; int2 w = v.xy++; uchar2 u = 0; out[i] = v.x + 10 * w.y + 100 * v.z + (--u).y;", 3 + 20 + 255),
+    ("int4 v[2] = {1, 2}; thread int4* p = v; ++v[1].zw; --(*p).xy; --p->zw; int n = 3; v[0].xz += n-- * v[1].zy; out[i] = v[0].x + 10 * v[0].z + 100 * v[1].w + 1000 * v[0].y + n;", 9 + 60 + 300 + 2),
     ("int2 v = int2(FIVE), w = FIVE; float3 f = float3(FIVE); out[i] = v.x + 10 * w.y + 100 * f.z;", 555),
     ("using H = half2; H h = H(1, 2); h = h * 1.5 + 1; out[i] = h.x + 10 * h.y;", 2.5 + 40),
     ("struct P { half2 p; float s; }; P v = {half2(1, 2), 0.5}; half2 r = v.p * v.s; v.p *= v.s; out[i] = r.x + v.p.y;", 1.5),
@@ -137,3 +138,12 @@ def test_addresses_of_vectors_as_pointers_to_bfloats() -> None:
     compile(source, language_version="3.1").function("f")(2, x)
     assert x.tolist() == [12, 13]
     compile_for_cuda(translate(source, "cuda", definitions={"__METAL_VERSION__": "310"}).source, "test.metal")
+
+
+def test_what_is_incremented_stays_a_view_for_cuda() -> None:
+    """Components that are read are copied there, and a copy would be incremented in silence."""
+    body = "int4 v[2]; thread int4* p = v; ++v[1].zw; --(*p).xy; --p->zw; v[0].xy++; v[0].xz += 2 - -v[1].zy;"
+    text = translate(f"{LIBRARY}kernel void f(device float* out) {{ {body} }}", "cuda").source
+    for step in ("++v[1].zw;", "--(*p).xy;", "--p->zw;", "v[0].xy++;"):
+        assert step in text
+    assert "-v[1].zy.value_mtl();" in text
