@@ -80,7 +80,7 @@ class JoinedDispatch(Dispatch):
     It has no buffers yet: ``combined`` gives the dispatch that a device can run.
     """
 
-    __slots__ = ("_device", "_touched", "_written", "kernel", "most_runs", "runs", "shared")
+    __slots__ = ("_device", "_touched_and_written", "kernel", "most_runs", "runs", "shared")
 
     def __init__(self, device: Device, kernel: JoinableKernel, shared: tuple[Buffer, ...], run: JoinableRun) -> None:
         super().__init__(kernel.family.function(device, kernel.name, "float"), 0, ())
@@ -91,36 +91,39 @@ class JoinedDispatch(Dispatch):
         self.runs = [run]
         self.threadgroups = run.threadgroups
         # Of most dispatches nobody asks.
-        self._touched: set[Buffer] | None = None
-        self._written: set[Buffer] | None = None
+        self._touched_and_written: tuple[set[Buffer], set[Buffer]] | None = None
 
     def has_to_precede(self, run: JoinableRun) -> bool:
         """Whether ``run`` reads or overwrites what one of the runs writes, or overwrites what one of them reads."""
-        if self._touched is None or self._written is None:
-            self._touched = {buffer for each in self.runs for buffer in each.buffers}
-            self._written = {buffer for each in self.runs for buffer in each.written}
-        return not (self._touched.isdisjoint(run.written) and self._written.isdisjoint(run.buffers))
+        if self._touched_and_written is None:
+            self._touched_and_written = (
+                {buffer for each in self.runs for buffer in each.buffers},
+                {buffer for each in self.runs for buffer in each.written},
+            )
+        touched, written = self._touched_and_written
+        return not (touched.isdisjoint(run.written) and written.isdisjoint(run.buffers))
 
     def add(self, run: JoinableRun) -> None:
         """Makes ``run``, too."""
         assert isinstance(self.threadgroups, int)
         self.runs.append(run)
         self.threadgroups += run.threadgroups
-        if self._touched is not None and self._written is not None:
-            self._touched.update(run.buffers)
-            self._written.update(run.written)
+        if self._touched_and_written is not None:
+            touched, written = self._touched_and_written
+            touched.update(run.buffers)
+            written.update(run.written)
 
     def take_back(self) -> None:
         """Makes all runs but the last one."""
         assert isinstance(self.threadgroups, int)
         self.threadgroups -= self.runs.pop().threadgroups
-        self._touched = None
+        self._touched_and_written = None
 
     def exchange(self, others: Mapping[Buffer, Buffer]) -> None:
         """Has the runs read from ``others`` in the place of the buffers that these are for."""
         for run in self.runs:
             run.buffers = tuple([others.get(buffer, buffer) for buffer in run.buffers])
-        self._touched = None
+        self._touched_and_written = None
 
     def combined(self) -> Dispatch:
         """The same for a device."""
