@@ -281,8 +281,7 @@ class Source:
             name, end = each.name.text, len(each.meaning)
             if each.defines_class and name in self.struct_bodies:
                 continue
-            is_long = any(token.text == "ext_vector_type" for token in each.meaning)
-            read = None if is_long else read_type(each.meaning, 0, end, found, {})
+            read = read_type(each.meaning, 0, end, found, {})
             is_known = read is not None and read[1] == end and (read[0].known or read[0].pointers)
             kind = read[0] if read is not None and is_known else None
             found[name] = kind if found.get(name, kind) == kind else None

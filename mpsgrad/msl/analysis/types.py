@@ -86,7 +86,10 @@ def built_in(name: str) -> Type | None:
 def read_type(
     tokens: Sequence[Token], index: int, end: int, aliases: Mapping[str, Type | None], structs: Mapping[str, object]
 ) -> tuple[Type, int] | None:
-    """The type that begins at ``index`` and the index behind it, its pointers and references included."""
+    """The type that begins at ``index`` and the index behind it, its pointers and references included.
+
+    None where none does, and for vectors that an attribute makes, which have any number of components.
+    """
     space: str | None = None
     const = False
     base: Type | None = None
@@ -104,7 +107,7 @@ def read_type(
             text == "[" and index + 1 < end and tokens[index + 1].text == "["
         ):
             following = skip_attributes(tokens, index, end)
-            if following == index:
+            if following == index or any(each.text == "ext_vector_type" for each in tokens[index:following]):
                 return None
             index = following
             continue
