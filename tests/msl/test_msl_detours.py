@@ -156,7 +156,7 @@ def test_many_arms_take_as_long_as_few_for_each(monkeypatch: pytest.MonkeyPatch)
 
         return count
 
-    monkeypatch.setattr(Source, "_find_end", counted(Source._find_end))
+    monkeypatch.setattr(Source, "find_end", counted(Source.find_end))
     monkeypatch.setattr(Loops, "is_surely_unrolled", counted(Loops.is_surely_unrolled))
     for joint in (" else ", " "):
         needed = []

@@ -319,7 +319,7 @@ WARNINGS = [
     (52, "template <typename T> T g(T x) { while (x > 1) { return x; } }", "does not return a value",
      "template <int N> int g() { if (N > 0) { return N; } else return 0; }\nstruct S { int n; S(int m) : n(m) {} void set(int m) { n = m; } operator int() const { return n; } int get() const { do { return n; } while (n); } };"),
     (52, "auto g(int n) -> int { n++; }", "does not return a value", "auto g(int n) -> int { return n; }\nauto h(thread int& n) -> void { n++; }\nauto k(thread int& n) { n++; }"),
-    (52, "int g(int n) { for (int k = 0; k < n; k++) return k; }", "does not return a value", "int g(int n) { while (true) { if (n++ > 9) return n; } }"),
+    (52, "int g(int n) { for (int k = 0; k < n; k++) return k; }", "does not return a value", "int g(int n) { while (true) { if (n++ > 9) return n; } }\nint h(int n) { if (n) [[likely]] { return 1; } else { return 2; } }\nint k(int n) { _Pragma(\"clang loop unroll(disable)\") while (true) { if (n++ > 9) return n; } }"),
     (53, "template <int N> int g(int n) { if constexpr (N > 0) return n; else return 0; }", "constexpr if is a C++17 extension", "template <int N> int g(int n) { if (N > 0) return n; else return 0; }"),
     (51, f"{HEAD}, {GRID}) {{ x[i] = 1; }}", "'x' is written without a bounds check of 'i'", f"{HEAD}, constant uint& n, {GRID}) {{ if (i >= n) return; x[i] = 1; }}"),
     (51, f"{HEAD}, {GRID}) {{ device float* p = x + i; *p = 1; }}", "'p' is written without a bounds check", f"{HEAD}, constant uint& n, {GRID}) {{ if (i >= n) return; device float* p = x + i; *p++ = 1; p[0] = 2; }}"),

@@ -99,6 +99,20 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         f"{CLEARED} if (i >= n) return; Adder adder = {{s, t}}; y[i] = x[i] + adder.sum(x[i]);",
         lambda x: x + x.sum(),
     ),
+    "choices at compile time": (
+        "",
+        f"{CLEARED} if (i >= n) return; if constexpr (sizeof(int) == 4) {{ y[i] = 1; }} else {{ s[t] = 7; }}"
+        f"s[t] = x[i]; if constexpr (sizeof(uint) == 4) {{ {WAIT} {TREE} }} else {{ s[t] = 0; }}"
+        "y[i] += s[0]; y[i] += x[i];",
+        lambda x: 1 + x.sum() + x,
+    ),
+    "statements without braces, and with attributes": (
+        "",
+        f"{CLEARED} int k = 0; if (i >= n) return; do k++; while (k < 3); __attribute__((opencl_unroll_hint(1)))"
+        f"for (int j = 0; j < 3; j++) {{ k++; }} s[t] = x[i]; if (n > 0) [[likely]] {{ {WAIT} }}"
+        f"for (uint h = 32; h > 0; h /= 2) {{ if (t < h) s[t] += s[t + h]; do {WAIT} while (k++ < 6); }} y[i] = s[0];",
+        lambda x: np.full_like(x, x.sum()),
+    ),
     "declarations": (
         "struct Pair { float a; int b; };\n",
         f"{CLEARED} const int width = 64 / 2; float kept[width]; if (i >= n) return; int j = 0;"

@@ -17,18 +17,15 @@ from typing import NamedTuple
 from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range, Section
 from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.tokens import Token
 
-_LOOPS = ("for", "while", "do")
-_FLOW = ("if", "switch", *_LOOPS)
-_TARGETS = {"break": (*_LOOPS, "switch"), "continue": _LOOPS}
+_TARGETS = {"break": (*LOOPS, "switch"), "continue": LOOPS}
 _CHOICES = ("?", "&&", "||")
 _BARRIERS = ("threadgroup_barrier", "simdgroup_barrier", ANY_THREAD)
 _BEFORE_OPERANDS = frozenset("( [ { , ; = ? : + - * / % & | ^ ! ~ < > && || == != <= >= << >> return case".split())
-
-Range = tuple[int, int]
 
 
 class Detour(NamedTuple):
@@ -55,13 +52,15 @@ class _Finder:
         self._source = source
         self._loops = loops_of(source)
         self.found: dict[int, Detour] = {}
-        for index in source.places("if", "switch"):
-            arms = source.arms(index) if source.in_body(index) else []
+        for choice in source.statements.deciding("if", "switch"):
+            arms = choice.parts
+            if choice.is_constexpr or not source.in_body(choice.word):
+                continue
             if any(source.places(*self._with_barriers, start=start, end=end) for start, end in arms):
                 # All threads choose the same.
                 continue
-            if source.text(index) == "switch":
-                self._pass_by_sections(list(self._sections(*arms[0])) if arms else [])
+            if source.text(choice.word) == "switch":
+                self._pass_by_sections(source.statements.sections(choice))
             else:
                 self._pass_by_arms(arms)
         for name in self._calls_in_choices():
@@ -86,17 +85,17 @@ class _Finder:
             return
         source = self._source
         place = part[0]
-        for index in source.places(*_LOOPS, start=part[0], end=part[1]):
+        for index in source.places(*LOOPS, start=part[0], end=part[1]):
             if index >= place and (source.text(index) == "do" or source.close(index + 1) > 0):
                 place = self._end(index)
                 if not self._loops.is_surely_unrolled(index):
                     start = self._loops.beginning(index)
                     self._pass_by((start, place), "")
 
-    def _pass_by_sections(self, sections: Sequence[Range]) -> None:
-        for section in sections:
-            if len(sections) > 1 and self._flow(*section):
-                self._pass_by(section, self._farthest_jump(*section) or "break;", is_alone=True)
+    def _pass_by_sections(self, sections: Sequence[Section]) -> None:
+        for _, start, end in sections:
+            if len(sections) > 1 and self._flow(start, end):
+                self._pass_by((start, end), self._farthest_jump(start, end) or "break;", is_alone=True)
 
     def _pass_by_body(self, function: Function) -> None:
         body = (function.body_open + 1, function.body_close)
@@ -104,22 +103,6 @@ class _Finder:
 
     def _pass_by(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
         self.found[part[0]] = Detour(self._source.tokens[part[0]], jump, is_alone)
-
-    def _sections(self, start: int, end: int) -> Iterator[Range]:
-        """What stands behind the labels of the ``switch`` with the body there."""
-        source = self._source
-        first = -1
-        index = start + 1
-        while index < end - 1:
-            if source.text(index) in ("case", "default"):
-                if 0 <= first < index:
-                    yield first, index
-                while index < end - 1 and source.text(index) != ":":
-                    index += 1
-                first = index + 1
-            index = max(source.close(index), index) + 1
-        if 0 <= first < end - 1:
-            yield first, end - 1
 
     def _calls_in_choices(self) -> set[str]:
         """The functions with flow that are called in statements that choose among several such calls."""
@@ -132,14 +115,14 @@ class _Finder:
             name
             for start, names in by_statement.items()
             if len(names) > 1
-            and source.places(*_CHOICES, start=start, end=source.statement_end(start, len(source.tokens)))
+            and source.places(*_CHOICES, start=start, end=source.statements.at(start).end)
             for name in names
         }
 
     @cached_property
     def _with_flow(self) -> frozenset[str]:
         """The names of functions that have flow of their own, or call one that has."""
-        return self._source.functions_that_reach(_FLOW)
+        return self._source.functions_that_reach(DECIDING)
 
     @cached_property
     def _with_barriers(self) -> frozenset[str]:
@@ -157,7 +140,7 @@ class _Finder:
         source = self._source
         places: list[int] = []
         amounts: list[int] = []
-        for index in source.places(*_FLOW, "else", *_CHOICES, *self._with_flow):
+        for index in source.places(*DECIDING, "else", *_CHOICES, *self._with_flow):
             text = source.text(index)
             if text == "if":
                 amount = 1
@@ -175,7 +158,7 @@ class _Finder:
     def _decides_about_memory(self, index: int) -> bool:
         """Whether memory is read in the statement with the operator at ``index``."""
         source = self._source
-        end = source.statement_end(index, len(source.tokens))
+        end = source.statements.at(index).end
         return any(
             source.text(place) in ("[", "->")
             or source.text(place) == "*"
@@ -220,7 +203,7 @@ class _Finder:
         return places, Nesting([(place, self._end(place)) for place in places])
 
     def _end(self, index: int) -> int:
-        return self._source.statement_end(index, len(self._source.tokens))
+        return self._source.statements.at(index).end
 
     def _function_around(self, index: int) -> Function | None:
         number = bisect_left(self._bodies, index, key=_body_open) - 1

@@ -13,16 +13,14 @@ from typing import NamedTuple
 
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
+from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 
 BARRIER = "threadgroup_barrier"
 _STEPS = frozenset({"++", "--"})
-_LOOPS = ("for", "while", "do")
 _SHARED = frozenset({"device", "threadgroup", "constant"})
 _ATOMIC_RESULTS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_is_", "simd_shuffle", "simd_prefix")
-
-Range = tuple[int, int]
 
 
 class _Choice(NamedTuple):
@@ -92,7 +90,7 @@ class _Divergence:
         returns = self._source.places("return", start=function.body_open, end=function.body_close)
         for index in returns if waits_for_returned else ():
             if self._is_for_some(index):
-                loops = [choice.whole for choice in self._around(index) if self._source.text(choice.word) in _LOOPS]
+                loops = [choice.whole for choice in self._around(index) if self._source.text(choice.word) in LOOPS]
                 if any(index < place or any(start < place < end for start, end in loops) for place in barriers):
                     return True
         return False
@@ -177,16 +175,10 @@ class _Divergence:
     def _choices(self) -> list[_Choice]:
         source = self._source
         found = []
-        limit = len(source.tokens)
-        for index in self._places("if", "for", "while", "do", "switch"):
-            end = source.statement_end(index, limit)
-            if source.text(index) == "do":
-                # The condition stands behind the body.
-                opening = source.statement_end(index + 1, limit) + 1
-            else:
-                opening = index + 1
-            if source.text(opening) == "(" and source.close(opening) > 0:
-                found.append(_Choice(index, (opening + 1, source.close(opening)), (index, end)))
+        for start, end in self._bodies:
+            for each in source.statements.deciding(*DECIDING, start=start, end=end):
+                if each.parts and not each.is_constexpr:
+                    found.append(_Choice(each.word, each.condition, (each.word, each.end)))
         return found
 
     @cached_property
@@ -202,7 +194,7 @@ class _Divergence:
         """Where ``break`` and ``continue`` stand, by the words of the loops that they belong to."""
         found: dict[int, list[int]] = {}
         for index in self._places("break", "continue"):
-            words = (*_LOOPS, "switch") if self._source.text(index) == "break" else _LOOPS
+            words = (*LOOPS, "switch") if self._source.text(index) == "break" else LOOPS
             target = next((choice for choice in self._around(index) if self._source.text(choice.word) in words), None)
             if target is not None:
                 found.setdefault(target.word, []).append(index)

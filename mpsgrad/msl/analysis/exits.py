@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.statements import LOOPS, Range
 from mpsgrad.msl.tokens import IDENTIFIER, Token
 
 _OF_SIMDGROUPS = re.compile(r"(?:simd|quad)_\w+")
 _BEFORE_STATEMENTS = frozenset({";", "{", "}", ")", "else", "do"})
-
-Range = tuple[int, int]
 
 
 class Exits(NamedTuple):
@@ -75,24 +74,15 @@ class _Ways:
 
     def loops(self) -> Iterator[tuple[Range, Range]]:
         """The condition and the body of each loop."""
-        source = self._source
-        limit = len(source.tokens)
-        for index in source.places("for", "while", "do"):
-            if not source.in_body(index):
-                continue
-            if source.text(index) == "do":
-                end = source.statement_end(index + 1, limit)
-                if source.text(end) == "while" and source.close(end + 1) > 0:
-                    yield (end + 2, source.close(end + 1)), (index + 1, end)
-            elif source.close(index + 1) > 0:
-                start = source.close(index + 1) + 1
-                yield (index + 2, start - 1), (start, source.statement_end(start, limit))
+        for each in self._source.statements.deciding(*LOOPS):
+            if each.parts and self._source.in_body(each.word):
+                yield each.condition, each.parts[0]
 
     def way(self, body: Range, index: int) -> Range:
         """The outermost arm of a choice in ``body`` that ``index`` is in, or all of the body up to it."""
         source = self._source
-        for choice in source.places("if", "switch", start=body[0], end=index):
-            for start, end in source.arms(choice):
+        for choice in source.statements.deciding("if", "switch", start=body[0], end=index):
+            for start, end in choice.parts:
                 if start <= index < end:
                     return start, end
         return body[0], source.expression_end(index, body[1])

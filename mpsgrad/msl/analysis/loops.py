@@ -135,7 +135,7 @@ class Loops:
     def _body(self, index: int) -> tuple[int, int]:
         """Where the body of the loop at ``index`` stands."""
         start = self._source.close(index + 1) + 1
-        return start, self._source.statement_end(start, len(self._source.tokens))
+        return start, self._source.statements.at(start).end
 
     def mark(self, index: int) -> Token | None:
         """What stands before the loop at ``index`` and says how it is to be compiled, if something does."""
@@ -218,7 +218,7 @@ class Loops:
         count = 0
         for place in source.places("?", "if", start=start, end=end):
             first = source.close(place + 1) if source.text(place) == "if" else place
-            accesses = source.places("[", start=first, end=source.statement_end(place, end)) if first > 0 else []
+            accesses = source.places("[", start=first, end=source.statements.at(place).end) if first > 0 else []
             count += any(map(self._is_memory, accesses))
         return count
 

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TypeVar
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.analysis.statements import Statements
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import enumerators, integer_value
@@ -112,7 +113,6 @@ class Source:
         self.text: Callable[[int], str] = _ByIndex(enumerate(self.texts)).__getitem__
         self.kind: Callable[[int], str] = _ByIndex(enumerate([token.kind for token in tokens])).__getitem__
         self._kept: dict[Hashable, object] = {}
-        self._statement_ends: dict[int, int] = {}
 
     def keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, which is asked for once only under each key."""
@@ -602,8 +602,8 @@ class Source:
             if begins and kind(index) == IDENTIFIER and text not in _STATEMENT_WORDS:
                 last = scopes[-1][1]
                 if before == "(":
-                    last = self.statement_end(index - 2, last)
-                stop = self._find_end(index, min(last, end))
+                    last = min(self.statements.at(index - 2).end, last)
+                stop = self.find_end(index, min(last, end))
                 yield from self._declaration(index, stop, last)
             index += 1
 
@@ -624,7 +624,12 @@ class Source:
             colons += (text == ":") - (text == "?")
         return not colons
 
-    def _find_end(self, index: int, limit: int) -> int:
+    @cached_property
+    def statements(self) -> Statements:
+        """The statements in the bodies of functions."""
+        return Statements(self)
+
+    def find_end(self, index: int, limit: int) -> int:
         """The index of the ``;`` that ends the statement at ``index``, or of the bracket that ends what it is in."""
         texts, partners = self.texts, self.partners
         while index < limit and texts[index] not in _ENDS:
@@ -651,50 +656,6 @@ class Source:
             else:
                 break
         return position
-
-    def statement_end(self, index: int, limit: int) -> int:
-        """The index behind the statement at ``index``, with its ``else``."""
-        kept = self._statement_ends if limit == len(self.tokens) else {}
-        ending_here = []
-        open_conditions = 0
-        while index < limit:
-            if not open_conditions:
-                if index in kept:
-                    index = kept[index]
-                    break
-                ending_here.append(index)
-            text = self.text(index)
-            if self.kind(index) == "pragma":
-                index += 1
-                continue
-            if text == "_Pragma" and self.close(index + 1) > 0:
-                index = self.close(index + 1) + 1
-                continue
-            if text in _CONDITIONS and self.close(index + 1) > 0:
-                open_conditions += text == "if"
-                index = self.close(index + 1) + 1
-                continue
-            if text == "{" and self.close(index) > 0:
-                index = self.close(index) + 1
-            else:
-                index = self._find_end(index, limit) + 1
-            if self.text(index) != "else" or not open_conditions:
-                break
-            open_conditions -= 1
-            index += 1
-        kept.update(dict.fromkeys(ending_here, index))
-        return index
-
-    def arms(self, index: int) -> list[tuple[int, int]]:
-        """The ranges of the statements among which the ``if`` or ``switch`` at ``index`` chooses at run time."""
-        if self.text(index + 1) != "(" or self.close(index + 1) < 0:
-            return []
-        closing = self.close(index + 1)
-        end = self.statement_end(closing + 1, len(self.tokens))
-        arms = [(closing + 1, end)]
-        if self.text(index) == "if" and self.text(end) == "else":
-            arms.append((end + 1, self.statement_end(end + 1, len(self.tokens))))
-        return arms
 
     def _declaration(self, start: int, stop: int, last: int) -> Iterator[Variable]:
         """The variables that the statement from ``start`` to ``stop`` declares; nothing if it is no declaration."""

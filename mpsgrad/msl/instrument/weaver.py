@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Statement
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
 _DEEPEST = 200
@@ -76,45 +77,20 @@ class Weaver(ExpressionWeaver):
     # Statements.
 
     def _statements(self, start: int, end: int) -> None:
-        index = start
-        while index < end:
-            index = max(self._statement(index, end), index + 1)
+        for each in self._source.statements.between(start, end):
+            self._statement(each)
 
-    def _statement(self, index: int, end: int) -> int:
-        """Notes the edits for the statement at ``index`` and gives the index behind it."""
+    def _statement(self, statement: Statement) -> None:
+        """Notes the edits for one statement."""
         self._depth += 1
-        behind = self._statement_end(index, end)
         try:
             if self._depth > _DEEPEST or len(self.woven.sites) > _MOST_SITES:
-                raise NotUnderstood(index)
-            return self._known_statement(index, end)
+                raise NotUnderstood(statement.word)
+            self._known_statement(statement)
         except NotUnderstood as found:
             self.woven.not_understood.append(self._tokens[min(found.place, len(self._tokens) - 1)])
-            return behind
         finally:
             self._depth -= 1
-
-    def _statement_end(self, index: int, end: int) -> int:
-        """Behind the next semicolon or block."""
-        while index < end:
-            text = self._text(index)
-            close = self._source.close(index) if text in OPENING else -1
-            if text == "{" and close > 0:
-                return min(close + 1, end)
-            if text == ";":
-                return index + 1
-            index = close + 1 if close > 0 else index + 1
-        return end
-
-    def _semicolon(self, index: int, end: int) -> int:
-        """The index of the ``;`` that ends a simple statement."""
-        while index < end:
-            text = self._text(index)
-            if text == ";":
-                return index
-            close = self._source.close(index) if text in OPENING else -1
-            index = close + 1 if close > 0 else index + 1
-        raise NotUnderstood(min(index, end))
 
     def _bracket(self, index: int) -> int:
         close = self._source.close(index) if self._text(index) == "(" else -1
@@ -122,73 +98,47 @@ class Weaver(ExpressionWeaver):
             raise NotUnderstood(index)
         return close
 
-    def _known_statement(self, index: int, end: int) -> int:
-        token = self._tokens[index]
-        text = token.text
-        if token.kind == "pragma" or text == ";":
-            return index + 1
-        if text == "_Pragma":
-            return self._bracket(index + 1) + 1
-        if text == "[" and self._text(index + 1) == "[" and self._source.close(index) > 0:
-            return self._statement(self._source.close(index) + 1, end)
-        if text == "{":
-            close = self._source.close(index)
-            if close < 0:
-                raise NotUnderstood(index)
+    def _known_statement(self, statement: Statement) -> None:
+        index, stop = statement.word, statement.end - 1
+        text = self._text(index)
+        if text in DECIDING:
+            self._flow(statement)
+        elif text == "{":
             self._scopes.open()
             self._blocks += 1
-            self._statements(index + 1, close)
+            self._statements(index + 1, stop)
             self._blocks -= 1
             self._scopes.close()
-            return close + 1
-        if text == "if":
-            return self._if(index, end)
-        if text == "for":
-            return self._for(index, end)
-        if text == "while":
-            close = self._bracket(index + 1)
-            self._scopes.open()
-            self._condition(index + 2, close, guarded=True)
-            behind = self._statement(close + 1, end)
-            self._scopes.close()
-            return behind
-        if text == "do":
-            behind = self._statement(index + 1, end)
-            if self._text(behind) != "while":
-                raise NotUnderstood(behind)
-            self._condition(behind + 2, self._bracket(behind + 1), guarded=True)
-            return self._semicolon(behind, end) + 1
-        if text == "switch":
-            close = self._bracket(index + 1)
-            self._scopes.open()
-            self._condition(index + 2, close, guarded=False)
-            behind = self._statement(close + 1, end)
-            self._scopes.close()
-            return behind
-        if text in ("case", "default"):
-            while index < end and self._text(index) != ":":
-                index += 1
-            return index + 1
-        stop = self._semicolon(index, end)
-        if text == "return":
+        elif text in LABELS:
+            self._parts(statement)
+        elif self._text(stop) != ";":
+            raise NotUnderstood(stop)
+        elif text == "return":
             self._return(index, stop)
-        elif text not in ("break", "continue") and text not in _SKIPPED:
-            self._simple(index, stop)
         elif text in ("struct", "class", "union", "enum") and "{" not in (self._text(k) for k in range(index, stop)):
             self._simple(index, stop)
-        return stop + 1
+        elif text not in (";", "break", "continue") and text not in _SKIPPED:
+            self._simple(index, stop)
 
-    def _if(self, index: int, end: int) -> int:
-        opening = index + 1 + (self._text(index + 1) == "constexpr")
-        close = self._bracket(opening)
+    def _parts(self, statement: Statement) -> None:
+        for start, _ in statement.parts:
+            self._statement(self._source.statements.at(start))
+
+    def _flow(self, statement: Statement) -> None:
+        word, condition = self._text(statement.word), statement.condition
+        if not statement.parts or not any(condition):
+            raise NotUnderstood(statement.word)
+        if word == "do":
+            self._parts(statement)
+            self._condition(*condition, guarded=True)
+            return
         self._scopes.open()
-        if opening == index + 1:
-            self._condition(opening + 1, close, guarded=False)
-        behind = self._statement(close + 1, end)
-        if self._text(behind) == "else" and behind < end:
-            behind = self._statement(behind + 1, end)
+        if word == "for":
+            self._turns(statement)
+        elif not statement.is_constexpr:
+            self._condition(*condition, guarded=word == "while")
+        self._parts(statement)
         self._scopes.close()
-        return behind
 
     def _condition(self, start: int, end: int, *, guarded: bool) -> None:
         separator = next((k for k in range(start, end) if self._text(k) == ";"), None)
@@ -205,40 +155,39 @@ class Weaver(ExpressionWeaver):
         self.edits.before(start, "loop_mtl", "(", self._site(start, end), ")", "&&", "(")
         self.edits.after(end - 1, ")")
 
-    def _for(self, index: int, end: int) -> int:
-        close = self._bracket(index + 1)
-        self._scopes.open()
-        if ";" not in (self._text(k) for k in range(index + 2, close)):
-            self._range_for(index + 2, close)
-        else:
-            first = self._semicolon(index + 2, close)
-            second = self._semicolon(first + 1, close)
-            if first > index + 2:
-                self._simple(index + 2, first)
-            behind = self._statement_end(close + 1, end) if self._text(close + 1) == "{" else close + 1
-            if second == first + 1:
-                self.edits.after(first, "loop_mtl", "(", self._site(index, close + 1), ")")
-            elif not self._is_counted(first + 1, second, close, behind):
-                self._guard(first + 1, second)
-                self._visit(self._trees.expression(first + 1, second), "read")
-            if close > second + 1:
-                self._visit(self._trees.expression(second + 1, close), "none")
-        behind = self._statement(close + 1, end)
-        self._scopes.close()
-        return behind
+    def _turns(self, loop: Statement) -> None:
+        """Notes the edits between the brackets of a ``for``."""
+        clauses = self._source.statements.clauses(loop.condition)
+        if len(clauses) == 1:
+            self._range_for(*loop.condition)
+            return
+        if len(clauses) != 3:
+            raise NotUnderstood(loop.word)
+        begin, condition, step = clauses
+        if begin[1] > begin[0]:
+            self._simple(*begin)
+        close = loop.condition[1]
+        if condition[0] == condition[1]:
+            self.edits.after(begin[1], "loop_mtl", "(", self._site(loop.word, close + 1), ")")
+        elif not self._is_counted(*condition, loop):
+            self._guard(*condition)
+            self._visit(self._trees.expression(*condition), "read")
+        if step[1] > step[0]:
+            self._visit(self._trees.expression(*step), "none")
 
-    def _is_counted(self, start: int, stop: int, close: int, body_end: int) -> bool:
+    def _is_counted(self, start: int, stop: int, loop: Statement) -> bool:
         """Whether a loop counts a variable, that its body leaves alone, up to a constant."""
         words = [self._text(k) for k in range(start, stop)]
-        step = [self._text(k) for k in range(stop + 1, close)]
-        if len(words) != 3 or words[1] not in ("<", "<=", "!=") or self._text(close + 1) != "{":
+        step = [self._text(k) for k in range(stop + 1, loop.condition[1])]
+        body = loop.parts[0]
+        if len(words) != 3 or words[1] not in ("<", "<=", "!=") or self._text(body[0]) != "{":
             return False
         name = words[0]
         limit = self._scopes.meaning(words[2])
         is_constant = self._source.kind(start + 2) == NUMBER or (limit is not None and limit.is_constant)
         if not is_constant or step not in ([name, "++"], ["++", name]):
             return False
-        for k in range(close + 2, body_end):
+        for k in range(*body):
             if self._text(k) == name and self._text(k + 1) in ("=", "++", "--", "+=", "-=", "*=", "/=", "&=", "|="):
                 return False
             if self._text(k) == name and self._text(k - 1) in ("++", "--", "&"):

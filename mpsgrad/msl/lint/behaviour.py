@@ -8,6 +8,7 @@ from math import prod
 
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, element_of
+from mpsgrad.msl.analysis.statements import LOOPS
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
@@ -258,21 +259,18 @@ def _barriers(source: Source, start: int, end: int) -> list[int]:
 def _breaking_conditions(source: Source, kernel: Kernel, barrier: int) -> list[tuple[int, int]]:
     """The conditions that end the loops around a barrier: of ``do`` loops, and around what leaves any of them early."""
     found = []
-    for index in source.places("for", "while", "do", start=kernel.body_open, end=barrier):
-        opening = index + 1
-        if source.text(index) != "do":
-            opening = source.close(index + 1) + 1
-        close = source.close(opening) if source.text(opening) == "{" else -1
+    statements = source.statements
+    for loop in statements.deciding(*LOOPS, start=kernel.body_open, end=barrier):
+        ((opening, close),) = loop.parts or ((0, 0),)
         if not opening < barrier < close:
             continue
-        if source.text(index) == "do" and source.text(close + 1) == "while" and source.close(close + 2) > 0:
-            found.append((close + 3, source.close(close + 2)))
+        if source.text(loop.word) == "do" and any(loop.condition):
+            found.append(loop.condition)
         for leaving in source.places("break", "continue", start=opening, end=close):
             inner = any(
-                start < leaving < source.close(start)
-                for word in source.places("for", "while", "do", "switch", start=opening, end=leaving)
-                for start in (word + 1 if source.text(word) == "do" else source.close(word + 1) + 1,)
-                if source.text(start) == "{"
+                start <= leaving < end
+                for each in statements.deciding(*LOOPS, "switch", start=opening, end=leaving)
+                for start, end in each.parts
             )
             # What continues skips only what is behind it.
             if not inner and (source.text(leaving) == "break" or leaving < barrier):

@@ -118,15 +118,9 @@ def _neighbours(source: Source, index: int) -> list[str]:
 def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tuple[int, int]]:
     """The conditions of the statements of ``kernel`` that hold the token at ``index``."""
     found = []
-    for position in source.places("if", "for", "while", "switch", start=kernel.body_open, end=index):
-        if source.text(position + 1) != "(":
-            continue
-        close = source.close(position + 1)
-        if close < 0 or close > index:
-            continue
-        body = close + 1
-        if body <= index < source.statement_end(position, kernel.body_close):
-            found.append((position + 2, close))
+    for each in source.statements.deciding("if", "for", "while", "switch", start=kernel.body_open, end=index):
+        if any(start <= index < end for start, end in each.parts) and not each.is_constexpr:
+            found.append(each.condition)
     return found
 
 

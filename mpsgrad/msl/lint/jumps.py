@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.statements import LOOPS, Range
 from mpsgrad.msl.analysis.types import SIZES
 from mpsgrad.msl.lint.returns import returns_a_value
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER
-
-Range = tuple[int, int]
 
 _ENDS = frozenset({";", "{", "}", ":"})
 _OPERATORS = frozenset("and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq".split())
@@ -31,7 +30,7 @@ def jumps_have_a_target(source: Source) -> Iterator[Found]:
         if source.text(start) != "{" or _has_lambdas(source, start, end):
             continue
         yield from _semicolons(source, function)
-        loops = list(_bodies(source, ("for", "while", "do"), start, end))
+        loops = list(_bodies(source, LOOPS, start, end))
         switches = list(_bodies(source, ("switch",), start, end))
         for index in source.places("break", "continue", start=start, end=end):
             is_break = source.text(index) == "break"
@@ -76,12 +75,8 @@ def _has_lambdas(source: Source, start: int, end: int) -> bool:
 
 def _bodies(source: Source, words: tuple[str, ...], start: int, end: int) -> Iterator[Range]:
     """The bodies of the statements that begin with ``words``."""
-    for index in source.places(*words, start=start, end=end):
-        first = index + 1
-        if source.text(index) != "do":
-            first = source.close(first) + 1
-        if first > index:
-            yield first, source.statement_end(first, end)
+    for each in source.statements.deciding(*words, start=start, end=end):
+        yield from each.parts
 
 
 def _labels(source: Source, body: Range, inner: list[Range]) -> Iterator[Found]:

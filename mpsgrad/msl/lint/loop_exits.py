@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.statements import LOOPS, Range
 from mpsgrad.msl.lint.flow import positions_in_threadgroup, splits_simdgroup
 from mpsgrad.msl.lint.lanes import lanes_of
 from mpsgrad.msl.lint.rule import Found, rule
@@ -13,8 +14,6 @@ from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import ASSIGNMENTS
 
 _TOGETHER = re.compile(r"(?:simd|quad)_\w+")
-
-Range = tuple[int, int]
 
 
 @rule(
@@ -53,34 +52,26 @@ def simdgroups_leave_loops_together(source: Source) -> Iterator[Found]:
 
 def _loops(source: Source, kernel: Kernel) -> Iterator[tuple[Range, Range]]:
     """All of each loop of a kernel, and its body."""
-    for index in source.places("for", "while", "do", start=kernel.body_open, end=kernel.body_close):
-        start = index + 1
-        if source.text(index) != "do":
-            if source.close(start) < 0 or source.text(source.close(start) + 1) == ";":
-                continue
-            start = source.close(start) + 1
-        end = source.statement_end(start, kernel.body_close)
-        yield (index, end), (start, end)
+    for each in source.statements.deciding(*LOOPS, start=kernel.body_open, end=kernel.body_close):
+        if each.parts:
+            yield (each.word, each.end), each.parts[0]
 
 
 def _divergent_arm(source: Source, kernel: Kernel, loop: Range, body: Range, jump: int) -> int | None:
     """Where the outermost arm begins that ``jump`` leaves ``loop`` from and that threads take in different turns."""
     if source.text(jump) == "break" and _is_of_an_inner_statement(source, body, jump):
         return None
-    for choice in source.places("if", start=body[0], end=jump):
-        for start, end in source.arms(choice):
-            condition = (choice + 2, source.close(choice + 1))
-            if start <= jump < end and _changes(source, loop, condition) and _diverges(source, kernel, condition):
-                return start
+    for choice in source.statements.deciding("if", start=body[0], end=jump):
+        for start, end in choice.parts:
+            if start <= jump < end and not choice.is_constexpr and _changes(source, loop, choice.condition):
+                if _diverges(source, kernel, choice.condition):
+                    return start
     return None
 
 
 def _is_of_an_inner_statement(source: Source, body: Range, jump: int) -> bool:
-    for word in source.places("for", "while", "do", "switch", start=body[0], end=jump):
-        start = word + 1 if source.text(word) == "do" else source.close(word + 1) + 1
-        if start <= jump < source.statement_end(start, body[1]):
-            return True
-    return False
+    inner = source.statements.deciding(*LOOPS, "switch", start=body[0], end=jump)
+    return any(start <= jump < end for each in inner for start, end in each.parts)
 
 
 def _changes(source: Source, loop: Range, condition: Range) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.statements import LOOPS, Statement
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.tokens import IDENTIFIER
 
@@ -22,7 +23,7 @@ def functions_return_their_values(source: Source) -> Iterator[Found]:
     """Takes every switch and every if constexpr to return, and every loop whose condition is not written as true to
     end."""
     for function in source.functions:
-        if returns_a_value(source, function) and not _leaves(source, function.body_open, function.body_close):
+        if returns_a_value(source, function) and not _leaves(source, function.body_open + 1, function.body_close):
             message = "non-void function does not return a value in all control paths"
             yield source.tokens[function.body_close], message
 
@@ -41,51 +42,39 @@ def returns_a_value(source: Source, function: Function) -> bool:
     return not {"void", "auto", "operator", "~", "decltype"} & set(head) and not {"->", ":", "try"} & set(behind)
 
 
-def _leaves(source: Source, opening: int, close: int, depth: int = 0) -> bool:
-    """Whether what stands between two braces never gets to its end."""
-    index, leaves = opening + 1, False
-    while index < close:
-        index, leaves = _statement(source, index, close, depth + 1)
+def _leaves(source: Source, start: int, end: int, depth: int = 0) -> bool:
+    """Whether what stands there never gets to its end."""
+    leaves = False
+    for each in source.statements.between(start, end):
+        leaves = _is_last(source, each, depth + 1)
     return leaves
 
 
-def _statement(source: Source, index: int, limit: int, depth: int) -> tuple[int, bool]:
-    """The index behind the statement at ``index``, and whether what is behind it is never got to."""
+def _is_last(source: Source, statement: Statement, depth: int) -> bool:
+    """Whether what is behind the statement is never got to."""
     if depth > _DEEPEST:
-        return limit, True
-    while source.kind(index) == "pragma":
-        index += 1
-    text = source.text(index)
-    if text == "{" and source.close(index) > index:
-        return source.close(index) + 1, _leaves(source, index, source.close(index), depth)
-    opening = index + 1 + (source.text(index + 1) == "constexpr")
-    has_condition = source.text(opening) == "(" and source.close(opening) > 0
-    if text == "if" and has_condition:
-        behind, leaves = _statement(source, source.close(opening) + 1, limit, depth + 1)
-        if source.text(behind) != "else":
-            return behind, opening > index + 1 and leaves
-        behind, otherwise = _statement(source, behind + 1, limit, depth + 1)
-        return behind, leaves and otherwise
-    if text == "do" or text in ("for", "while") and has_condition:
-        return _loop(source, index, limit, depth)
-    if text == "switch" and has_condition:
-        return _statement(source, source.close(opening) + 1, limit, depth + 1)[0], True
-    end = index
-    while end < limit and source.text(end) != ";":
-        end = source.close(end) + 1 if source.close(end) > end else end + 1
-    return end + 1, text in ("return", "__builtin_unreachable")
+        return True
+    text = source.text(statement.word)
+    if text == "{":
+        return _leaves(source, statement.word + 1, statement.end - 1, depth)
+    if not statement.parts:
+        return text in ("return", "__builtin_unreachable")
+    if text == "switch":
+        return True
+    leaves = [_is_last(source, source.statements.at(start), depth + 1) for start, _ in statement.parts]
+    if text == "if":
+        return all(leaves) and (len(leaves) == 2 or statement.is_constexpr)
+    if text in LOOPS:
+        return _is_endless(source, statement) or text == "do" and leaves[0]
+    return leaves[0]
 
 
-def _loop(source: Source, index: int, limit: int, depth: int) -> tuple[int, bool]:
-    is_do = source.text(index) == "do"
-    body = index + 1 if is_do else source.close(index + 1) + 1
-    behind, leaves = _statement(source, body, limit, depth + 1)
-    condition = [] if is_do else source.texts[index + 2 : body - 1]
-    if is_do and source.text(behind) == "while" and source.text(behind + 1) == "(" and source.close(behind + 1) > 0:
-        condition = source.texts[behind + 2 : source.close(behind + 1)]
-        behind = source.close(behind + 1) + 2
-    if source.text(index) == "for":
-        parts = "\n".join(condition).split(";")
-        condition = parts[1].split() if len(parts) == 3 else ["range"]
-    is_endless = condition in ([], ["true"], ["1"]) and "break" not in source.texts[body:behind]
-    return behind, is_endless or is_do and leaves
+def _is_endless(source: Source, loop: Statement) -> bool:
+    condition = loop.condition
+    if source.text(loop.word) == "for":
+        parts = source.statements.clauses(condition)
+        if len(parts) != 3:
+            return False
+        condition = parts[1]
+    is_true = source.texts[slice(*condition)] in ([], ["true"], ["1"])
+    return is_true and not source.places("break", start=loop.parts[0][0], end=loop.end)

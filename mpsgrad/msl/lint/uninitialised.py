@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
+from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Range, Statement
 from mpsgrad.msl.analysis.types import SIZES, built_in
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood, TreeReader
@@ -79,16 +80,12 @@ class _Reader:
 
     def block(self, index: int, end: int, state: _State) -> _State:
         """What variables have behind the statements from ``index`` to ``end``."""
-        while index < end:
-            behind = max(self._source.statement_end(index, end), index + 1)
-            state = self._statement(index, behind, state)
-            index = behind
+        for each in self._source.statements.between(index, end):
+            state = self._statement(each, state)
         return state
 
-    def _statement(self, index: int, end: int, state: _State) -> _State:
-        source = self._source
-        while index < end and source.kind(index) == "pragma":
-            index += 1
+    def _statement(self, statement: Statement, state: _State) -> _State:
+        index, end = statement.word, statement.end
         self._place = index
         text = self._text(index)
         self._depth += 1
@@ -97,8 +94,8 @@ class _Reader:
                 return state
             if text == "{":
                 return self.block(index + 1, end - 1, state)
-            if text in ("if", "for", "while", "do", "switch"):
-                return self._flow(index, end, state)
+            if text in DECIDING:
+                return self._flow(statement, state)
             if text in _JUMPS:
                 if text == "return" and end > index + 2:
                     self._read(self._trees.initialiser(index + 1, end - 1), state)
@@ -106,8 +103,8 @@ class _Reader:
                 if ways:
                     ways[-1] = _joined(ways[-1], state)
                 return None
-            if text in ("case", "default"):
-                return state
+            if text in LABELS:
+                return self._part(statement, 0, state)
             return self._simple(index, end - 1, dict(state))
         except NotUnderstood:
             return self._given_up(index, end, state)
@@ -122,29 +119,33 @@ class _Reader:
     def _variable(self, index: int) -> Variable | None:
         return self._source.variable(self._text(index), index) if self._text(index - 1) not in (".", "->") else None
 
-    def _flow(self, index: int, end: int, state: dict[int, _Value]) -> _State:
-        source = self._source
-        word = self._text(index)
-        if word == "do":
-            body = (index + 1, source.statement_end(index + 1, end))
-            opening = body[1] + 1
-        else:
-            opening = index + 1 + (self._text(index + 1) == "constexpr")
-            body = (source.close(opening) + 1, end)
-        close = source.close(opening)
-        if self._text(opening) != "(" or close < 0:
-            raise NotUnderstood(index)
+    def _part(self, statement: Statement, number: int, state: _State) -> _State:
+        """What variables have behind one of the statements in another; where it is not there, as before."""
+        if number >= len(statement.parts):
+            return state
+        return self._statement(self._source.statements.at(statement.parts[number][0]), state)
+
+    def _flow(self, statement: Statement, state: dict[int, _Value]) -> _State:
+        word = self._text(statement.word)
+        if not statement.parts or not any(statement.condition):
+            raise NotUnderstood(statement.word)
         if word == "if":
-            return self._choice(opening, close, end, state)
+            return self._choice(statement, state)
         if word == "switch":
-            return self._sections(opening, close, body, state)
-        parts = self._parts(opening, close) if word == "for" else [(0, 0), (opening + 1, close), (0, 0)]
-        before, *turn = parts
-        begun = self._simple(*before, dict(state)) if before[1] > before[0] else dict(state)
-        return self._loop(body, turn, begun, asks_first=word != "do")
+            return self._sections(statement, state)
+        turn = [statement.condition, (0, 0)]
+        begun = dict(state)
+        if word == "for":
+            # For one over a range the variable is in none of the parts.
+            parts = self._source.statements.clauses(statement.condition)
+            if len(parts) != 3:
+                raise NotUnderstood(statement.word)
+            before, *turn = parts
+            begun = self._simple(*before, begun) if before[1] > before[0] else begun
+        return self._loop(statement, turn, begun, asks_first=word != "do")
 
     def _loop(
-        self, body: tuple[int, int], turn: Sequence[tuple[int, int]], state: dict[int, _Value], *, asks_first: bool
+        self, statement: Statement, turn: Sequence[Range], state: dict[int, _Value], *, asks_first: bool
     ) -> _State:
         """What variables have behind a loop. What one turn leaves behind may be what the next begins with; in the first
         only what no choice decides about is certain to be read."""
@@ -152,18 +153,18 @@ class _Reader:
         if self._is_first_turn:
             # What a later turn reads is found in the second way through the outermost loop.
             self._loops += asks_first
-            turned, left = self._turn(body, turn, state, asks_first=asks_first)
+            turned, left = self._turn(statement, turn, state, asks_first=asks_first)
             self._loops -= asks_first
             return _joined(_joined(turned, unless_asked), left)
         around = self._choices, self._loops
         self._is_first_turn, self._choices, self._loops = True, 0, 0
-        turned, _ = self._turn(body, turn, state, asks_first=asks_first)
+        turned, _ = self._turn(statement, turn, state, asks_first=asks_first)
         self._is_first_turn, (self._choices, self._loops) = False, around
-        behind, left = self._turn(body, turn, _joined(state, turned), asks_first=asks_first)
+        behind, left = self._turn(statement, turn, _joined(state, turned), asks_first=asks_first)
         return _joined(_joined(behind, unless_asked), left)
 
     def _turn(
-        self, body: tuple[int, int], turn: Sequence[tuple[int, int]], state: _State, *, asks_first: bool
+        self, statement: Statement, turn: Sequence[Range], state: _State, *, asks_first: bool
     ) -> tuple[_State, _State]:
         """What variables have behind one turn, and where it is left."""
         condition, step = turn
@@ -171,7 +172,7 @@ class _Reader:
         self._turned.append(None)
         if asks_first:
             state = self._condition(*condition, state)
-        state = _joined(self._statement(*body, state), self._turned.pop())
+        state = _joined(self._part(statement, 0, state), self._turned.pop())
         if not asks_first:
             state = self._condition(*condition, state)
         if state is not None and step[1] > step[0]:
@@ -179,52 +180,23 @@ class _Reader:
             self._read(self._trees.expression(*step), state)
         return state, self._left.pop()
 
-    def _choice(self, opening: int, close: int, end: int, state: dict[int, _Value]) -> _State:
-        asked = self._condition(opening + 1, close, dict(state))
-        then_end = self._source.statement_end(close + 1, end)
+    def _choice(self, statement: Statement, state: dict[int, _Value]) -> _State:
+        asked = self._condition(*statement.condition, dict(state))
         self._choices += 1
-        chosen = self._statement(close + 1, then_end, asked)
-        otherwise = asked
-        if self._text(then_end) == "else" and then_end < end:
-            otherwise = self._statement(then_end + 1, end, asked)
+        chosen, otherwise = (self._part(statement, number, asked) for number in (0, 1))
         self._choices -= 1
         return _joined(chosen, otherwise)
 
-    def _sections(self, opening: int, close: int, body: tuple[int, int], state: dict[int, _Value]) -> _State:
+    def _sections(self, statement: Statement, state: dict[int, _Value]) -> _State:
         """A ``switch``, each of whose labels may be jumped to."""
-        source = self._source
-        asked = self._condition(opening + 1, close, dict(state))
-        if self._text(body[0]) != "{":
-            raise NotUnderstood(body[0])
+        asked = self._condition(*statement.condition, dict(state))
         self._left.append(asked)
         self._choices += 1
         reached: _State = None
-        index, end = body[0] + 1, body[1] - 1
-        while index < end:
-            if self._text(index) in ("case", "default"):
-                while index < end and self._text(index) != ":":
-                    index += 1
-                index += 1
-                reached = _joined(reached, asked)
-                continue
-            behind = max(source.statement_end(index, end), index + 1)
-            reached = self._statement(index, behind, reached)
-            index = behind
+        for _, start, end in self._source.statements.sections(statement):
+            reached = self.block(start, end, _joined(reached, asked))
         self._choices -= 1
         return _joined(reached, self._left.pop())
-
-    def _parts(self, opening: int, close: int) -> list[tuple[int, int]]:
-        """What stands between the brackets of a ``for``; for one over a range the variable is in none of them."""
-        places = [opening]
-        index = opening + 1
-        while index < close:
-            if self._text(index) == ";":
-                places.append(index)
-            index = max(self._source.close(index), index) + 1
-        places.append(close)
-        if len(places) != 4:
-            raise NotUnderstood(opening)
-        return [(first + 1, last) for first, last in zip(places, places[1:], strict=False)]
 
     def _condition(self, start: int, end: int, state: _State) -> _State:
         if state is None or start >= end:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Statement
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.instrument.tree import NotUnderstood
 from mpsgrad.msl.library_marks import ANY_THREAD
-from mpsgrad.msl.partial_barriers.values import LOOPS, Flow, Range, ValueWriter
-from mpsgrad.msl.tokens import OPENING, Token, skip_attributes
+from mpsgrad.msl.partial_barriers.values import Flow, ValueWriter
+from mpsgrad.msl.tokens import Token, skip_attributes
 
 ACTIVE = f"active{RENAMED_SUFFIX}"
 _RESULT = f"result{RENAMED_SUFFIX}"
@@ -61,47 +62,40 @@ class BodyWriter(ValueWriter):
 
     # Statements.
 
-    def _statements(self, index: int, end: int, flow: Flow) -> list[Token]:
+    def _statements(self, start: int, end: int, flow: Flow) -> list[Token]:
         output: list[Token] = []
-        while index < end:
-            behind = self._source.statement_end(index, end)
-            if behind <= index:
-                raise NotUnderstood(index)
-            output += self._statement(index, behind, flow)
-            index = behind
-        return output
+        for each in self._source.statements.between(start, end):
+            if each.end > end:
+                raise NotUnderstood(each.word)
+            output += self._statement(each, flow)
+            start = each.end
+        return output + self._tokens[start:end]
 
-    def _statement(self, index: int, end: int, flow: Flow) -> list[Token]:
-        first = index
-        while first < end and self._is_prefix(first):
-            first = self._source.close(first + 1) + 1 if self._text(first) == "_Pragma" else first + 1
-            if self._text(first) == "[" and self._text(first + 1) == "[":
-                first = self._source.close(first) + 1
-        prefix = self._tokens[index:first]
+    def _part(self, part: Range, flow: Flow) -> list[Token]:
+        """The statement that is a part of another."""
+        return self._statement(self._source.statements.at(part[0]), flow)
+
+    def _statement(self, statement: Statement, flow: Flow) -> list[Token]:
+        first, end = statement.word, statement.end
+        prefix = self._tokens[statement.start : first]
         self._place = first
         text = self._text(first)
-        if first >= end or text == ";" or text in _KEPT:
+        if text == ";" or text in _KEPT:
             if text in _KEPT and self._waits(first, end):
                 raise NotUnderstood(first)
-            return self._tokens[index:end]
-        if text == "do" and self._text(first + 1) != "{":
-            raise NotUnderstood(first)
+            return self._tokens[statement.start : end]
         if not self._waits(first, end):
             return self._apart(prefix, first, end, flow)
         if text == "{":
             inner = self._statements(first + 1, end - 1, flow)
             return [*prefix, self._tokens[first], *inner, self._tokens[end - 1]]
         if text == "if":
-            return [*prefix, *self._if(first, end, flow)]
+            return [*prefix, *self._if(statement, flow)]
         if text in LOOPS:
-            return self._loop(prefix, first, end, flow)
-        if text in ("switch", "case", "default") or self._text(end - 1) != ";":
+            return self._loop(prefix, statement, flow)
+        if text == "switch" or text in LABELS or self._text(end - 1) != ";":
             raise NotUnderstood(first)
         return [*prefix, *self._simple(first, end, flow)]
-
-    def _is_prefix(self, index: int) -> bool:
-        is_attribute = self._text(index) == "[" and self._text(index + 1) == "["
-        return self._source.kind(index) == "pragma" or self._text(index) == "_Pragma" or is_attribute
 
     def _apart(self, prefix: Sequence[Token], first: int, end: int, flow: Flow) -> list[Token]:
         """A statement that threads need not do together."""
@@ -146,10 +140,8 @@ class BodyWriter(ValueWriter):
         if text not in ("break", "continue"):
             return None
         targets = LOOPS if text == "continue" else (*LOOPS, "switch")
-        for place in self._source.places(*targets, start=start, end=index):
-            is_condition = self._text(place) == "while" and self._text(self._source.close(place + 1) + 1) == ";"
-            if not is_condition and self._source.statement_end(place, len(self._tokens)) > index:
-                return None
+        if any(each.end > index for each in self._source.statements.deciding(*targets, start=start, end=index)):
+            return None
         first = flow.leaves_loop if text == "break" else flow.leaves_turn
         if first is None:
             raise NotUnderstood(index)
@@ -170,25 +162,20 @@ class BodyWriter(ValueWriter):
             *LOOPS, start=start, end=index
         )
 
-    def _if(self, first: int, end: int, flow: Flow) -> list[Token]:
+    def _if(self, statement: Statement, flow: Flow) -> list[Token]:
         source = self._source
-        is_constant = self._text(first + 1) == "constexpr"
-        opening = first + 1 + is_constant
-        close = source.close(opening)
-        if self._text(opening) != "(" or close < 0 or ";" in source.texts[opening:close]:
+        first, start, end = statement.word, *statement.condition
+        arms = statement.parts
+        if not arms or len(source.statements.clauses(statement.condition)) > 1:
             raise NotUnderstood(first)
-        then_end = source.statement_end(close + 1, end)
-        arms = [(close + 1, then_end)]
-        if self._text(then_end) == "else" and then_end < end:
-            arms.append((then_end + 1, end))
-        if is_constant:
-            output = self._tokens[first : close + 1]
+        if statement.is_constexpr:
+            output = self._tokens[first : arms[0][0]]
             for number, arm in enumerate(arms):
                 if number:
-                    output.append(self._tokens[then_end])
-                output += [*self._made(arm[0], "{"), *self._statement(*arm, flow), *self._made(arm[1] - 1, "}")]
+                    output.append(self._tokens[arm[0] - 1])
+                output += [*self._made(arm[0], "{"), *self._part(arm, flow), *self._made(arm[1] - 1, "}")]
             return output
-        before, condition = self._value(opening + 1, close, flow)
+        before, condition = self._value(start, end, flow)
         chosen = self._name("chosen")
         output = [*self._made(first, "{"), *before]
         output += [*self._made(first, f"const bool {chosen} = {flow.mark} && ("), *condition, *self._made(first, ") ;")]
@@ -196,46 +183,38 @@ class BodyWriter(ValueWriter):
             mark = self._name("active")
             taken = f"{flow.mark} && ! {chosen}" if number else chosen
             output += self._made(arm[0], f"bool {mark} = {taken} ; if ( {ANY_THREAD} ( {mark} ) ) {{")
-            output += [*self._statement(*arm, flow.inside(mark)), *self._made(arm[1] - 1, "}")]
-        return [*output, *self._made(end - 1, "}")]
+            output += [*self._part(arm, flow.inside(mark)), *self._made(arm[1] - 1, "}")]
+        return [*output, *self._made(statement.end - 1, "}")]
 
-    def _loop(self, prefix: Sequence[Token], first: int, end: int, flow: Flow) -> list[Token]:
-        source = self._source
+    def _loop(self, prefix: Sequence[Token], statement: Statement, flow: Flow) -> list[Token]:
+        first, end = statement.word, statement.end
         word = self._text(first)
-        if word == "do":
-            body = (first + 1, source.statement_end(first + 1, end))
-            opening = body[1] + 1
-        else:
-            opening = first + 1
-            body = (source.close(opening) + 1, end)
-        close = source.close(opening)
-        if self._text(opening) != "(" or close < 0 or self._waits(opening, close):
-            raise NotUnderstood(first)
-        parts = [opening, *(k for k in self._semicolons(opening + 1, close)), close]
-        if len(parts) != (4 if word == "for" else 2):
+        clauses = self._source.statements.clauses(statement.condition)
+        if not statement.parts or self._waits(*statement.condition) or len(clauses) != (3 if word == "for" else 1):
             raise NotUnderstood(first)
         mark = self._name("active")
         inner = replace(flow.inside(mark), leaves_loop=len(flow.marks), leaves_turn=None)
         output = [*self._made(first, "{"), *self._made(first, f"bool {mark} = {flow.mark} ;")]
         start: list[Token] = []
-        if word == "for" and parts[1] > opening + 1:
-            started = self._declaration(opening + 1, parts[1] + 1, flow)
+        if word == "for" and clauses[0][1] > clauses[0][0]:
+            begin, semicolon = clauses[0]
+            started = self._declaration(begin, semicolon + 1, flow)
             if started is None:
-                output += self._apart((), opening + 1, parts[1] + 1, flow)
+                output += self._apart((), begin, semicolon + 1, flow)
             else:
                 start = started[:-1]
-        condition = range(parts[-3] + 1, parts[-2]) if word == "for" else range(opening + 1, close)
-        if self._declaration(condition.start, condition.stop + 1, flow) is not None:
-            raise NotUnderstood(condition.start)
+        condition = clauses[len(clauses) // 2]
+        if self._declaration(condition[0], condition[1] + 1, flow) is not None:
+            raise NotUnderstood(condition[0])
         asked = self._made(first, f"{ANY_THREAD} ( {mark}")
-        if condition:
-            asked = [*asked, *self._made(first, f"= {mark} && ("), *self._tokens[slice(*_ends(condition))]]
+        if condition[1] > condition[0]:
+            asked = [*asked, *self._made(first, f"= {mark} && ("), *self._tokens[slice(*condition)]]
             asked += self._made(first, ")")
         asked += self._made(first, ")")
-        step = self._tokens[parts[-2] + 1 : close] if word == "for" else []
+        step = self._tokens[slice(*clauses[2])] if word == "for" else []
         turn = self._name("active")
         done = [*self._made(first, "{"), *self._made(first, f"bool {turn} = {mark} ;")]
-        done += self._statement(*body, replace(inner.inside(turn), leaves_turn=len(inner.marks)))
+        done += self._part(statement.parts[0], replace(inner.inside(turn), leaves_turn=len(inner.marks)))
         done += self._made(end - 1, "}")
         if word == "do":
             loop = [self._tokens[first], *done, *self._made(end - 1, "while ("), *asked, *self._made(end - 1, ") ;")]
@@ -245,12 +224,6 @@ class BodyWriter(ValueWriter):
                 loop += [*self._made(first, f"{mark} ? ( void ) ("), *step, *self._made(first, ") : ( void ) 0")]
             loop += [*self._made(first, ")"), *done]
         return [*output, *prefix, *loop, *self._made(end - 1, "}")]
-
-    def _semicolons(self, index: int, end: int) -> Iterator[int]:
-        while index < end:
-            if self._text(index) == ";":
-                yield index
-            index = self._source.close(index) + 1 if self._text(index) in OPENING else index + 1
 
     def _simple(self, first: int, end: int, flow: Flow) -> list[Token]:
         """A declaration or an expression in which a barrier is waited for."""
@@ -275,7 +248,3 @@ class BodyWriter(ValueWriter):
 
 def _taken(marks: Sequence[str]) -> str:
     return "".join(f"{mark} = false ; " for mark in marks)
-
-
-def _ends(part: range) -> Range:
-    return part.start, part.stop

@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 
 from mpsgrad.msl.analysis.divergence import BARRIER, calls_between
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.statements import DECIDING, Range
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood, TreeReader
 from mpsgrad.msl.library_marks import WHEN, WHERE
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, made_at
 
-LOOPS = ("for", "while", "do")
-_STATEMENT_WORDS = frozenset({"return", "break", "continue", "if", "switch", *LOOPS})
+_STATEMENT_WORDS = frozenset({"return", "break", "continue", *DECIDING})
 # What computes a value of variables' without looking anything up, and can be done by threads that have none.
 _HARMLESS = frozenset("+ - * & | ^ ~ ! < > <= >= == != && || << >> . :: ,".split())
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
