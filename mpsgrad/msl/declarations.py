@@ -43,11 +43,32 @@ _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "vi
 
 def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
-    tokens = _declare_enumerations(_put_attributes_first(name_library_functions(tokens, fast_math)))
+    tokens = name_library_functions(_without_other_names(tokens), fast_math)
+    tokens = _declare_enumerations(_put_attributes_first(tokens))
     program = Program(one_name_each(_split_shifts(_tell_namespaces_apart(tokens))))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
+
+
+def _without_other_names(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with the library's namespaces themselves for the names that ``namespace m = metal;`` gives them."""
+    meanings: dict[str, list[Token]] = {}
+    kept: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        words = [token.text for token in tokens[index : index + 5]]
+        first = index + 4 if words[3:4] == ["::"] else index + 3
+        if words[0] == "namespace" and words[2:3] == ["="] and _text(tokens, first) in ("metal", *meanings):
+            end = _find(tokens, index, len(tokens), ";")
+            meanings[words[1]] = [each for token in tokens[first:end] for each in meanings.get(token.text, [token])]
+            index = end + 1
+            continue
+        token = tokens[index]
+        is_name = token.text in meanings and (words[1:2] == ["::"] or (kept and kept[-1].text == "namespace"))
+        kept += [each.at(token) for each in meanings[token.text]] if is_name else [token]
+        index += 1
+    return kept if meanings else tokens
 
 
 def _put_attributes_first(tokens: list[Token]) -> list[Token]:

@@ -240,6 +240,12 @@ class _Pass:
 
     # Names.
 
+    def _opens_library(self, index: int) -> bool:
+        """Whether names of the library's follow, as behind ``using`` and ``using namespace``."""
+        while self._text(index) in ("namespace", "::"):
+            index += 1
+        return self._text(index) == "metal"
+
     def _identifier(self, token: Token, index: int) -> int:
         text, following = token.text, self._text(index + 1)
         if index in self._bracketed:
@@ -250,7 +256,7 @@ class _Pass:
             return self._names.qualified(self._tokens, index, self._output)
         if following == "::" and text == "memory_order":
             return index + 2
-        if following == "metal" and text == "using":
+        if text == "using" and self._opens_library(index + 1):
             return next(i for i in range(index, len(self._tokens)) if self._text(i) == ";")
         if text == IS_DEFINED and self._text(index + 3) == ")":
             is_set = self._rewriter.function_constants.is_set(self._tokens[index + 2])

@@ -127,7 +127,14 @@ CASES = [
     (16, "struct S { kernel void f() {} };", "kernel function cannot be a member function", "struct S { void kernel_f() {} };"),
     (16, "kernel void f(device float* x) {}\nkernel void f(device int* x) {}", "'f' cannot be overloaded", "namespace a { kernel void f(device float* x) {} }\nnamespace b { kernel void f(device int* x) {} }"),
     (16, "kernel void f(device float* x) {}\nkernel void g(device float* x) { f(x); }", "kernel function 'f' cannot be called", "kernel void f(device float* x) {}\nvoid h(device float* x) {} kernel void g(device float* x) { h(x); }"),
+    (16, "int main(int n) { return n; }", "cannot be called 'main'", "namespace n { int main(int n) { return n; } }"),
     (16, "int g(int n, ...) { return n; }", "variadic functions", "template <typename... T> int g(T... n) { return sizeof...(n); }"),
+    (13, "void g() { enum : int { N = 8 }; again: ; }", "labeled statements", "void g() { enum : int { N = 8 }; enum class E : uint { e }; float x[N]; x[0] = N; }"),
+    (26, "[[mesh]] void f() {}", "'mesh' attribute requires Metal language standard macos-metal3.0", "kernel void mesh() {}"),
+    (27, "template <typename T> kernel void f(device T* x, constant uint& n) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device int* x, constant uint& n);', "its parameters are others",
+     "template <typename T> kernel void f(device T* x, constant uint& n) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float*, constant uint32_t&);\ntemplate [[host_name("b")]] kernel void f<int>(device decltype(1)* x, constant unsigned int& n);'),
+    (27, "template <typename T> kernel void f(device T* x, constant uint& n) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float* x);', "its parameters are others",
+     "template <typename T, int N> kernel void f(const device vec<T, N>* x, constant int x_[3], uint i [[thread_position_in_grid]]) {}\n" + 'template [[host_name("a")]] kernel void f<half, 2>(device const half2* x, constant int*, const uint);'),
     (17, "#include <vector>", "C++ standard library header", "#include <metal_math>"),
     (18, "kernel void f(texture2d<float> t [[texture(128)]]) {}", "must be between 0 and 127", "kernel void f(texture2d<float> t [[texture(127)]], sampler s [[sampler(15)]]) {}"),
     (18, "kernel void f(sampler s [[sampler(16)]]) {}", "must be between 0 and 15", "kernel void f(texture2d<float> t [[texture(0)]], device float* x [[buffer(0)]]) {}"),
@@ -178,6 +185,8 @@ CASES = [
     (44, "float4 g(float4 a, half4 b) { return max(a, b); }", "no matching function for call to 'max': its arguments are float4, half4", "float4 g(float4 a, half4 b) { return max(a, float4(b)) + max(a, 0.0); }"),
     (45, "float h(float v);\nfloat g(float v) { return h(v); }", "undefined symbol 'h'", "float h(float v);\nfloat g(float v) { return h(v); }\nfloat h(float v) { return v; }\nextern float elsewhere(float v);\nfloat k(float v) { float h(v); return elsewhere(h); }"),
     (47, "float g() { float vertex = 1; return 2; }", "expected unqualified-id: 'vertex' is a keyword", "float g() { float vertices = 1; return vertices; }"),
+    (47, "enum { vertices = 1, fragment };", "'fragment' is a keyword", "enum { vertices = 1, fragments };\nvoid g(device float* x) { float y[] = {half(1), 2}; x[0] = y[1]; }"),
+    (47, "namespace half { int n(); }", "'half' is a keyword", "namespace halves { int n(); }"),
     (47, "void g(device packed_bool2* x) {}", "unknown type name 'packed_bool2'", "void g(device packed_char2* x) {}"),
     (48, "void g() { int a[2] = {1, 2.5}; }", "type 'float' cannot be narrowed to 'int' in initializer list", "void g() { int a[2] = {1, int(2.5)}; float b[] = {1, 2}; }"),
     (48, "void g() { uint n{-1}; }", "constant expression evaluates to -1 which cannot be narrowed to type 'uint'", "void g() { uint n = -1; int m{-1}; }"),
@@ -259,6 +268,7 @@ WARNINGS = [
     (34, "int g(int n) { return n / 0; }", "division by zero is undefined", "float g(float n) { return n / 0.5; }"),
     (34, "int g(int n) { return n % -3; }", "% with a negative operand", "int g(int n) { return n % 3 - 3; }"),
     (34, "uint g(uint n) { return n >> 32; }", "shift count 32 of 'uint' counts modulo 32, so it shifts by 0", "ulong g(ulong n, uint m) { return (n >> 32) + (m >> 31); }"),
+    (34, "uint g(uint n) { return n << -1; }", "shift count -1 of 'uint' counts modulo 32, so it shifts by 31", "uint g(uint n) { return n << 1 - 1; }"),
     (34, f"{HEAD}, constant uint& n, {GRID}) {{ x[i] = 1024 / n; }}", "division by 'n', which may be zero", f"{HEAD}, constant uint& n, {GRID}) {{ if (i < n) x[i] = 1024 / n; }}"),
     (34, f"struct P {{ int n; }};\n{HEAD}, constant P& p, {GRID}) {{ x[i] = 1024 % p.n; }}", "division by 'p.n'", f"struct P {{ int n; float v; }};\n{HEAD}, constant P& p, {GRID}) {{ x[i] = i / p.n + 2 / p.v + (p.n > 0 ? 8 / p.n : 0); }}"),
     (34, "int g(int n) { const int z = 0; return n % z; }", "division by zero is undefined", "float g(float v, int n, int z) { const int y = 3; { const int z = 0; v += z; } return v / 0 + n % y + n % z; }"),
@@ -398,6 +408,11 @@ def test_names_of_the_library_need_their_namespace(include: str) -> None:
     ]
     assert lint(include + kernel.format("metal::")) == []
     assert lint(include + "using metal::exp;\n" + kernel.format("")) == []
+    assert lint(include + "using ::metal::exp;\n" + kernel.format("")) == []
+    for opened in ("namespace m = metal;\n", "using metal::atomic_uint;\n", "using namespace metal;\n"):
+        prefix = "m::" if opened[0] == "n" else ""
+        assert lint(include + opened + f"kernel void f(device {prefix}atomic_uint* x) {{}}") == []
+    assert [f.rule for f in lint(include + "kernel void f(device atomic_uint* x) {}")] == [46]
     assert lint(include + "float exp(float x) { return x; }\n" + kernel.format("")) == []
 
 

@@ -138,3 +138,22 @@ def test_types_called_like_the_librarys() -> None:
     out = np.zeros(4, np.int32)
     mg.compile(OWN_TYPES, language_version="2.4").function("f")(1, out, {"element": 3})
     np.testing.assert_array_equal(out, [7 + 1, 21, 3 + 255, 4 + 5])
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda"])
+def test_ways_to_open_the_library(target: str) -> None:
+    source = "#include <metal_stdlib>\nnamespace m = metal;\nnamespace p = m::precise;\n" + "".join(
+        f"kernel void {kernel}(device float* x) {{ {body} }}\n"
+        for kernel, body in {
+            "a": "using namespace metal; x[0] = exp(x[0]);",
+            "b": "using namespace ::metal; x[0] = exp(x[0]);",
+            "c": "using ::metal::exp; x[0] = exp(x[0]);",
+            "d": "float p = 1; x[0] = p * p::exp(x[0]) + m::fast::exp(x[0]) - m::exp(x[0]);",
+            "e": "namespace n = m; using namespace n; x[0] = exp(x[0]); int m = 1; x[0] *= m;",
+        }.items()
+    )
+    if target == "cuda":
+        compile_for_cuda(translate(source, "cuda", filename="names.metal").source, "names.metal")
+        return
+    for kernel in "abcde":
+        assert run(source, kernel, np.ones(1, np.float32), threads=1)[0][0] == pytest.approx(np.e)

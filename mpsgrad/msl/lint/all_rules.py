@@ -50,6 +50,8 @@ _REFUSED_BY_READER = (
 # What Apple's compiler takes and the reader does not.
 _BEYOND_READER = re.compile(r"not supported(?!.*Metal has only)")
 
+_LATER_STAGES = re.compile(r"'(mesh|object)' functions are not supported")
+
 
 def lint(
     source: str,
@@ -81,6 +83,10 @@ def lint(
         if message == "expected a kernel function's definition" and _in_braces(tokens, line, found.column):
             message = "kernel function cannot be a member function"
         number = next((number for number, words in _REFUSED_BY_READER if words.search(message)), 0)
+        stage = _LATER_STAGES.match(message)
+        if stage and float(language_version) < 3:
+            message = f"'{stage[1]}' attribute requires Metal language standard macos-metal3.0 or higher"
+            return [Finding(found.file, line, found.column, "error", message, 26)]
         if number == 0 and _BEYOND_READER.search(message):
             message = f"not checked from here on: {message}"
             return [Finding(found.file, line, found.column, "warning", message)]

@@ -73,11 +73,13 @@ def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
             continue
         if token.text in ("<<", ">>", "<<=", ">>="):
             kind = expressions.type_of(_left(source, index), index)
-            count = source.integer(tokens[index + 1 : index + 2])
+            is_negative = source.text(index + 1) == "-"
+            count = source.integer(tokens[index + 1 + is_negative : index + 2 + is_negative])
             if kind is not None and kind.is_scalar and kind.base in INTEGERS and count is not None:
                 width = max(32, 8 * SIZES[kind.base])
-                ends = source.text(index + 2) in (";", ")", ",", "]", "|", "&", "^")
-                if count >= width and ends:
+                count = -count if is_negative else count
+                ends = source.text(index + 2 + is_negative) in (";", ")", ",", "]", "|", "&", "^")
+                if not 0 <= count < width and ends:
                     yield (
                         token,
                         f"shift count {count} of '{kind}' counts modulo {width}, so it shifts by {count % width}",

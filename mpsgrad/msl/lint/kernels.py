@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
-from mpsgrad.msl.program import Parameter
-from mpsgrad.msl.tokens import IDENTIFIER, STRING, spell
+from mpsgrad.msl.overloads import namespaces_of
+from mpsgrad.msl.program import Instantiation, Kernel, Parameter
+from mpsgrad.msl.tokens import IDENTIFIER, STRING, matching_angle, spell
 
 
 def _type(source: Source, parameter: Parameter) -> Type | None:
@@ -50,8 +52,10 @@ def unions_hold_data(source: Source) -> Iterator[Found]:
 def kernels_are_plain_functions(source: Source) -> Iterator[Found]:
     """Kernels that are members, return something, are called main or variadic are refused where they are read."""
     tokens = source.tokens
+    spaces = namespaces_of(tokens)
     for function in source.functions:
-        if function.name == "main" and function.kernel is None and function.owner is None:
+        is_free = function.kernel is None and function.owner is None
+        if function.name == "main" and is_free and not any(a < function.start < b for a, b, _ in spaces):
             yield tokens[function.opening - 1], "non-qualified function cannot be called 'main'"
         if function.kernel is None and source.text(function.closing - 1) == "...":
             if source.text(function.closing - 2) in (",", "("):
@@ -237,6 +241,9 @@ def template_kernels_are_instantiated(source: Source) -> Iterator[Found]:
             message = f"explicit instantiation of '{one.name.text}' does not refer to a kernel function template"
             yield one.name, message, "error"
             continue
+        if not any(_is_instantiated(source, kernel, one) for kernel in source.program.kernels):
+            message = f"explicit instantiation of '{one.name.text}' does not refer to a kernel function template"
+            yield one.name, f"{message}: its parameters are others", "error"
         host = one.attribute("host_name")
         if host is None:
             yield one.name, f"this instantiation of '{one.name.text}' has no [[host_name]], so no host can find it"
@@ -245,3 +252,31 @@ def template_kernels_are_instantiated(source: Source) -> Iterator[Found]:
         if text in hosts:
             yield host.token, f"host_name '{text}' is taken by another function", "error"
         hosts.add(text)
+
+
+def _is_instantiated(source: Source, kernel: Kernel, one: Instantiation) -> bool:
+    """Whether the parameters that ``one`` writes may be those of ``kernel``; they need not be written."""
+    if kernel.template is None or kernel.name.text != one.name.text:
+        return False
+    tokens = source.tokens
+    name = next(index for index in range(one.start, one.end) if tokens[index] is one.name)
+    opening = (matching_angle(tokens, name + 1, one.end) or name) + 1
+    if source.text(opening) != "(":
+        return True
+    written = source.arguments(opening)
+    if len(written) != len(kernel.parameters):
+        return any(token.text == "..." for parameter in kernel.parameters for token in parameter.type)
+    values = {each.name: given for each, given in zip(kernel.template, one.arguments, strict=False)}
+    for parameter, (start, end) in zip(kernel.parameters, written, strict=True):
+        meant = [each for token in parameter.type for each in values.get(token.text, [token])]
+        expected = read_type(meant, 0, len(meant), source.aliases, source.struct_bodies)
+        given = read_type(tokens, start, end, source.aliases, source.struct_bodies)
+        if expected is None or given is None or not (expected[0].known and given[0].known):
+            continue
+        kinds = {expected[0].value, given[0].value}
+        if expected[0].pointers != given[0].pointers:
+            # An array is a pointer, too.
+            kinds = {replace(kind, pointers=0).value for kind in kinds}
+        if len(kinds) > 1:
+            return False
+    return True

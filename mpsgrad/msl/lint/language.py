@@ -173,7 +173,7 @@ def jumps(source: Source) -> Iterator[Found]:
         is_first = source.text(index - 1) in (";", "{", "}") or _ends_case(source, index - 1)
         if source.kind(index) == IDENTIFIER and is_first:
             token = source.tokens[index]
-            if token.text not in ("default", "public", "private", "protected") and source.in_body(index):
+            if token.text not in ("default", "public", "private", "protected", "enum") and source.in_body(index):
                 yield token, "labeled statements are not supported in Metal"
 
 
@@ -228,6 +228,7 @@ def no_standard_library(source: Source) -> Iterator[Found]:
             yield source.tokens[index], "expected namespace name"
 
 
+_LIBRARY_TYPES = re.compile(r"atomic_(?:u?int|bool|ulong|float)|simdgroup_(?:half|float|bfloat)8x8|simdgroup_matrix")
 _INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTILINE)
 
 
@@ -238,8 +239,8 @@ _INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTI
     why="The library's names live in namespace metal: 'using namespace metal;' or 'metal::' must bring them in.",
 )
 def library_names_are_qualified(source: Source) -> Iterator[Found]:
-    """Looks at called functions in a source that has kernels and includes the library; any 'using namespace metal' is
-    taken to reach everywhere."""
+    """Looks at called functions, atomic types and matrices of simdgroups in a source that has kernels and includes the
+    library; any 'using namespace metal' is taken to reach everywhere."""
     if source.is_header or not source.program.kernels or not _INCLUDES_LIBRARY.search(source.written):
         return
     texts = source.texts
@@ -250,19 +251,27 @@ def library_names_are_qualified(source: Source) -> Iterator[Found]:
             return
         if text == "namespace" and texts[index + 1 : index + 2] == ["metal"]:
             return
-    brought = {
-        texts[i + 3] for i, t in enumerate(texts[:-3]) if t == "using" and texts[i + 1 : i + 3] == ["metal", "::"]
-    }
+    brought = set()
+    for index in source.places("metal"):
+        before = [text for text in texts[max(index - 2, 0) : index] if text != "::"][-1:]
+        if before == ["using"] and source.text(index + 1) == "::":
+            brought.add(source.text(index + 2))
     for index in source.calls():
         name = texts[index]
         if name not in LIBRARY_FUNCTIONS or name in source.declared_functions or name in brought:
             continue
         if source.text(index - 1) != "::" and source.variable(name, index) is None and source.in_body(index):
             yield source.tokens[index], f"use of undeclared identifier '{name}'; did you mean 'metal::{name}'?"
+    own = source.struct_bodies.keys() | source.aliases.keys() | source.variables.keys() | brought
+    for index in source.matches(_LIBRARY_TYPES):
+        name = source.text(index)
+        if name not in own and source.text(index - 1) not in ("::", "using", "struct", "class", ".", "->"):
+            yield source.tokens[index], f"unknown type name '{name}'; did you mean 'metal::{name}'?"
 
 
 _KEYWORDS = frozenset({"kernel", "vertex", "fragment", "device", "constant", "thread", "threadgroup", "half"})
 _NO_ADDRESS_SPACES = ("kernel", "vertex", "fragment", "half")
+_BEFORE_NAMES = ("struct", "class", "union", "enum", "namespace")
 _RESERVED = re.compile(rf"packed_bool[234]|{'|'.join(sorted(_KEYWORDS))}")
 
 
@@ -279,7 +288,7 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
             continue
         if token.text not in _KEYWORDS:
             yield token, f"unknown type name '{token.text}'"
-        elif source.text(index - 1) in ("struct", "class", "union", "enum"):
+        elif source.text(index - 1) in _BEFORE_NAMES or _is_enumerator(source, index):
             yield token, f"expected unqualified-id: '{token.text}' is a keyword"
         elif source.is_type(index - 1) and source.text(index - 1) != "auto":
             following = source.text(index + 1)
@@ -291,6 +300,18 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
             is_cast = source.text(index - 2) == "(" and following != ")" and following not in ends
             if is_name and source.text(index - 2) not in ("using", "sizeof") and not is_cast:
                 yield token, f"expected unqualified-id: '{token.text}' is a keyword"
+
+
+def _is_enumerator(source: Source, index: int) -> bool:
+    """Whether a name stands where an enumeration declares one; values before it may have no brackets."""
+    if source.text(index + 1) not in (",", "}", "="):
+        return False
+    while source.text(index) not in ("{", "}", ";", "(", ")", ""):
+        index -= 1
+    head = index
+    while source.text(index) == "{" and source.text(head - 1) not in (";", "{", "}", "(", ")", ""):
+        head -= 1
+    return "enum" in source.texts[head:index]
 
 
 def class_templates_have_arguments(source: Source) -> Iterator[Found]:
