@@ -11,7 +11,7 @@ import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache as once
 from threading import Lock
 from typing import Any
@@ -82,10 +82,14 @@ _CONTEXT = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The bytes that an argument stands for. ``undefined`` ones have no value until the kernel stores one."""
+    """The bytes that an argument stands for. ``undefined`` ones have no value until the kernel stores one.
+
+    ``pointers`` says to which other region the pointer at a byte of it points.
+    """
 
     data: np.ndarray
     undefined: bool
+    pointers: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,8 @@ class _CheckMemory:
                 start, start + region.data.nbytes, _address(self._granules[position]), position, _DEVICE_SPACE,
                 region.undefined, 0,
             )  # fmt: skip
+            for place, other in region.pointers.items():
+                self.arena.bytes_of(position)[place : place + 8].view(np.uint64)[0] = self.arena.address(other)
 
     def _granules_of(self, region: Region) -> int:
         return ceiling_divide(region.data.nbytes, self._granule)

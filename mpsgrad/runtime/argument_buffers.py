@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,16 +38,34 @@ def add_with_pointers(bound: BoundArguments, argument: Argument, dtype: np.dtype
         raise FormatError(f"{where} is {shown(value)}; it has to be {kind}: arrays or device memory for its pointers")
     if dtype.shape == (0,):
         raise FormatError(f"{where} is empty")
-    data = of_member(where, dtype, _with_addresses(bound, where, dtype, value))
+    data = of_member(where, dtype, _with_addresses(bound, where, argument.name, dtype, value))
     bound.buffers.append(bound.device.constant_buffer(data.tobytes()))
+
+
+def places_of_pointers(dtype: np.dtype, nbytes: int) -> Iterator[int]:
+    """Where the pointers lie in ``nbytes`` that hold objects of the type ``dtype`` one behind another."""
+    for start in range(0, nbytes, dtype.itemsize):
+        yield from (start + place for place in _places(dtype))
+
+
+def _places(dtype: np.dtype) -> Iterator[int]:
+    if dtype.shape:
+        for start in range(0, dtype.itemsize, dtype.base.itemsize):
+            yield from (start + place for place in _places(dtype.base))
+    elif dtype.fields is not None:
+        for kind, start, *_ in dtype.fields.values():
+            yield from (start + place for place in _places(kind))
+    elif _pointer(dtype) is not None:
+        yield 0
 
 
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 
-def _with_addresses(bound: BoundArguments, where: str, dtype: np.dtype, value: Any) -> Any:
-    """``value`` for an object of the type ``dtype``, with addresses for its pointers; what does not fit stays."""
+def _with_addresses(bound: BoundArguments, where: str, name: str, dtype: np.dtype, value: Any) -> Any:
+    """``value`` for the object ``name`` of the type ``dtype``, with addresses for its pointers; what does not fit
+    stays."""
     if dtype.shape:
         inner = np.dtype((dtype.base, dtype.shape[1:]))
         if not _holds_pointers(inner):
@@ -55,17 +73,22 @@ def _with_addresses(bound: BoundArguments, where: str, dtype: np.dtype, value: A
         if not _is_sequence(value) or len(value) != dtype.shape[0]:
             given = f"has {len(value)} values" if _is_sequence(value) else f"is {shown(value)}"
             raise FormatError(f"{where} {given}; it has to have {dtype.shape[0]}")
-        return [_with_addresses(bound, f"{where}[{place}]", inner, each) for place, each in enumerate(value)]
+        return [
+            _with_addresses(bound, f"{where}[{place}]", f"{name}[{place}]", inner, each)
+            for place, each in enumerate(value)
+        ]
     if dtype.fields is not None:
         if not isinstance(value, Mapping):
             return value
-        members = {name: dtype.fields[name][0] for name in value if name in dtype.fields}
+        members = {each: dtype.fields[each][0] for each in value if each in dtype.fields}
         return {
-            name: _with_addresses(bound, f"{where}.{name}", members[name], each) if name in members else each
-            for name, each in value.items()
+            each: _with_addresses(bound, f"{where}.{each}", f"{name}.{each}", members[each], inner)
+            if each in members
+            else inner
+            for each, inner in value.items()
         }
     pointer = _pointer(dtype)
-    return value if pointer is None else _address(bound, where, pointer, value)
+    return value if pointer is None else _address(bound, where, name, pointer, value)
 
 
 def _pointer(dtype: np.dtype) -> Type | None:
@@ -80,7 +103,7 @@ def _holds_pointers(dtype: np.dtype) -> bool:
     return _pointer(dtype.base) is not None
 
 
-def _address(bound: BoundArguments, where: str, pointer: Type, value: Any) -> int:
+def _address(bound: BoundArguments, where: str, name: str, pointer: Type, value: Any) -> int:
     """That of ``value`` as the kernel's memory."""
     if value is None:
         return 0
@@ -90,8 +113,9 @@ def _address(bound: BoundArguments, where: str, pointer: Type, value: Any) -> in
     is_writable = space == "device" and not pointer.const
     if is_tensor(value):
         value = in_place(where, bound.device, value, is_written=is_writable)
-    buffer = bound.memory(where, Argument(where, 0, space, pointee, False, is_writable), value)
+    argument = Argument(name, 0, space, pointee, False, is_writable)
+    buffer = bound.memory(where, argument, value)
     if buffer is None:
         raise FormatError(f"{where} is {shown(value)}; it has to be an array, device memory or None")
-    bound.held.append(buffer)
+    bound.pointed.append((argument, buffer))
     return buffer.address

@@ -53,13 +53,13 @@ def declared(argument: Argument) -> str:
 class BoundArguments:
     """The buffers of one call, and the arrays that take what the kernel writes.
 
-    ``held`` are buffers that the kernel finds by their addresses in others.
+    ``pointed`` are those that the kernel finds by their addresses in others, and what it knows each as.
     """
 
     owner: str
     device: Device
     buffers: list[Buffer] = field(default_factory=list)
-    held: list[Buffer] = field(default_factory=list)
+    pointed: list[tuple[Argument, Buffer]] = field(default_factory=list)
     _arrays: list[tuple[np.ndarray, Buffer, bool]] = field(default_factory=list)
 
     def add(self, argument: Argument, size: int | None, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from mpsgrad.errors import FormatError
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.msl import Argument
 from mpsgrad.msl.instrument import CONSTANT_NAMES, THREADGROUP_NAMES, Instrumentation, Site
-from mpsgrad.runtime.arguments import BoundArguments, is_device_memory
+from mpsgrad.runtime.argument_buffers import add_with_pointers, places_of_pointers
+from mpsgrad.runtime.arguments import BoundArguments, element_of, is_device_memory
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding, Place
 from mpsgrad.runtime.grid import extents, threadgroup_extents
 from mpsgrad.runtime.tensors import DeviceTensor
@@ -37,6 +38,7 @@ def check_kernel(
     compiled: checks.CheckedKernel,
     grid: Any,
     values: Sequence[Any],
+    layouts: Sequence[np.dtype | None],
     *,
     threadgroup: Any,
     grid_of_threadgroups: bool,
@@ -44,36 +46,60 @@ def check_kernel(
     threadgroup_memory: Sequence[int],
     undefined: Sequence[str | int],
 ) -> tuple[KernelFinding, ...]:
-    """What the kernel does wrong in a run over ``grid``; see ``KernelFunction.check``."""
+    """What the kernel does wrong in a run over ``grid``; see ``KernelFunction.check``.
+
+    ``layouts`` are the types of the arguments that hold pointers, None for the others.
+    """
     name = function.name
     arguments = [each for each in function.signature.arguments if each.address_space != "threadgroup"]
-    sizes = function.pointee_sizes or (1,) * len(arguments)
+    sizes = [*(function.pointee_sizes or (1,) * len(arguments))]
     bound = BoundArguments(name, device)
-    for argument, size, value in zip(arguments, sizes, values, strict=False):
-        bound.add(argument, size, _copied_to(device, value))
+    for argument, size, layout, value in zip(arguments, sizes, layouts, values, strict=False):
+        copy = _copied_to(device, value)
+        if argument.holds_pointers:
+            add_with_pointers(bound, argument, layout, copy)
+        else:
+            bound.add(argument, size, copy)
+    count = len(arguments)
+    pointed = [argument for argument, _ in bound.pointed]
+    arguments += pointed
+    sizes += [element.size if element is not None else 0 for element in map(element_of, pointed)]
+    buffers = [*bound.buffers, *(buffer for _, buffer in bound.pointed)]
     unset = _undefined_arguments(name, arguments, undefined)
     regions: list[checks.Region] = []
     numbers: list[int] = []
-    for position, buffer in enumerate(bound.buffers):
-        first = bound.buffers.index(buffer)
+    for position, buffer in enumerate(buffers):
+        first = buffers.index(buffer)
         if first < position:
             numbers.append(numbers[first])
             continue
-        value = values[position]
+        value = values[position] if position < count else None
         nbytes = value.nbytes if isinstance(value, np.ndarray) and value.nbytes == 0 else buffer.nbytes
         numbers.append(len(regions))
         regions.append(checks.Region(buffer.read(0, nbytes), position in unset))
+    addresses = {buffer.address: number for buffer, number in zip(buffers[count:], numbers[count:], strict=True)}
+    for layout, number in zip(layouts, numbers, strict=False):
+        if layout is not None:
+            data = regions[number].data
+            for place in places_of_pointers(layout, data.nbytes):
+                address = int(data[place : place + 8].view(np.uint64)[0])
+                if address:
+                    regions[number].pointers[place] = addresses[address]
     counts = extents(name, "grid", grid)
     shape = threadgroup_extents(name, function, counts, threadgroup, whole=grid_of_threadgroups or rounded_up)
     asked = tuple(c * s for c, s in zip(counts, shape, strict=True)) if grid_of_threadgroups else counts
     threads = tuple(ceiling_divide(c, s) * s for c, s in zip(asked, shape, strict=True)) if rounded_up else asked
-    outcome = compiled.run(threads, shape, regions, numbers, threadgroup_memory)  # type: ignore[arg-type]
+    outcome = compiled.run(threads, shape, regions, numbers[:count], threadgroup_memory)  # type: ignore[arg-type]
     words = _Words(function, arguments, sizes, numbers, compiled.instrumentation, asked, threads, shape)  # type: ignore[arg-type]
     return words.findings(outcome, [number for number in range(len(regions))])
 
 
 def _copied_to(device: OpenCLDevice, value: Any) -> Any:
-    """``value``, or a copy of it on ``device`` if it is memory of another device."""
+    """``value``, or a copy of it on ``device`` if it is memory of another device, also where it holds such."""
+    if isinstance(value, Mapping):
+        return {name: _copied_to(device, each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_copied_to(device, each) for each in value])
     if isinstance(value, DeviceTensor):
         return DeviceTensor(_copied_to(device, value.buffer), value.dtype)
     if getattr(value, "device", device) is device or not is_device_memory(value):

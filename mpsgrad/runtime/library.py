@@ -147,7 +147,7 @@ class KernelFunction(DeviceBound):
             threadgroups=grid_of_threadgroups,
             buffers=tuple(bound.buffers),
             threadgroup_memory=memory,
-            held=tuple(bound.held),
+            held=tuple(buffer for _, buffer in bound.pointed),
         )
         submission = self.device.submit([work], self.name)
         submission.wait()
@@ -173,18 +173,16 @@ class KernelFunction(DeviceBound):
         in ``mpsgrad.runtime`` says what each means and what a run cannot show. Out-of-bounds accesses are kept from
         happening. The arguments are those of a call, and are left as they are.
 
-        ``undefined`` has the names or positions of arguments whose contents have no value before the run: outputs.
+        ``undefined`` has the names or positions of arguments whose contents have no value before the run: outputs. What
+        pointers in an argument point to is named as in the kernel: ``all.y``, ``several[0].y``.
         With ``rounded_up`` the threads run that a grid rounded up to whole threadgroups has, as ``metalcompute``
         dispatches them.
 
-        Raises what a call raises, ``NotImplementedError`` for arguments that hold pointers, and
-        ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
+        Raises what a call raises, and ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
         """
         from mpsgrad.runtime.check import check_kernel
 
-        for argument in self._expected(arguments):
-            if argument.holds_pointers:
-                raise NotImplementedError(f"{self.name}: kernels are not checked whose arguments hold pointers")
+        layouts = [self._dtype(k) if each.holds_pointers else None for k, each in enumerate(self._expected(arguments))]
         device, function, checked = self._checked
         return check_kernel(
             device,
@@ -192,6 +190,7 @@ class KernelFunction(DeviceBound):
             checked,
             grid,
             self._with_bytes(arguments),
+            layouts,
             threadgroup=threadgroup,
             grid_of_threadgroups=grid_of_threadgroups,
             rounded_up=rounded_up,

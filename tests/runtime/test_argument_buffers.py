@@ -130,8 +130,6 @@ def test_what_has_no_layout_or_may_be_written_is_refused(device: mg.Device) -> N
         library.function("nested")(1, {"parts": {"parts": [None] * 3, "used": 0}, "offset": (0, 0, 0)}, [])
     with pytest.raises(mg.FormatError, match="the layout of argument 0"):
         library.function("scaled").dtype("a")
-    with pytest.raises(NotImplementedError, match="hold pointers"):
-        library.function("scaled").check(1, arguments(1), np.zeros(1, np.float32))
 
 
 def test_pointers_are_found_by_other_names() -> None:
@@ -160,3 +158,34 @@ def test_metalcompute_cannot_fill_in_pointers(device: mg.Device) -> None:
         kernels.function("arrays")
     signature = translate(SOURCE, "opencl", launch="whole").kernels["arrays"]
     assert "holds pointers" in (metal._not_dispatchable(signature) or "") or signature.threadgroup_size is None
+
+
+def test_checks_see_what_pointers_point_to(device: mg.Device) -> None:
+    def findings(kernel: str, grid: int, *given: Any, **options: Any) -> list[str]:
+        return [str(each).partition(": ")[2] for each in library.function(kernel).check(grid, *given, **options)]
+
+    library = mg.compile(SOURCE, device=device)
+    count = 40
+    sums, vectors = np.zeros(count, np.float32), np.ones((2, count, 4), np.float32)
+    right = arguments(count, out=np.ones(count, np.float32), scale=np.ones(1, np.float32), vectors=[*vectors])
+    assert findings("scaled", count + 5, right, sums, undefined=["sums"]) == []
+    assert {*findings("scaled", count + 5, {**right, "count": count + 1}, np.zeros(count + 1, np.float32), undefined=["a.out"])} == {
+        "error: element 0 of 'a.out' is read before it has a value, by thread 0",
+        f"error: out-of-bounds read of element {count} of 'a.out', which has {count} elements, by thread {count}",
+        f"error: out-of-bounds write of element {count} of 'a.out', which has {count} elements, by thread {count}",
+        f"error: out-of-bounds read of element {count} of 'a.vectors[0]', which has {count} elements, by thread {count}",
+        f"error: out-of-bounds read of element {count} of 'a.vectors[1]', which has {count} elements, by thread {count}",
+    }  # fmt: skip
+    assert findings("scaled", 1, {**right, "out": None}, sums)[0].startswith("error: out-of-bounds read through a pointer")
+
+    parts = [np.zeros(count, np.int32) for _ in range(3)]
+    several = tuple(arguments(0, out=np.ones(count - step, np.float32)) for step in (0, 1))
+    nested = {"parts": {"parts": parts, "used": 2}, "offset": (0, 0, 2)}
+    assert findings("nested", count, nested, several) == [
+        f"error: out-of-bounds read of element {count - 1} of 'several[1].out', which has {count - 1} elements, by thread {count - 1}"
+    ]
+    same = {"parts": {"parts": [parts[0], parts[0], None], "used": 2}, "offset": (0, 0, 2)}
+    assert findings("nested", count - 1, same, several) == [
+        "warning: 'a.parts.parts[0]' and 'a.parts.parts[1]' are the same memory, and the kernel may write it"
+    ]
+    assert not any(part.any() for part in parts)
