@@ -28,7 +28,7 @@ import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,8 +41,10 @@ from mpsgrad.msl import Argument
 from mpsgrad.runtime import KernelFunction, KernelLibrary, compile
 from mpsgrad.runtime.arguments import declared, element_of
 from mpsgrad.runtime.element_types import bfloat_bits
-from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.tensors import is_tensor, place_of
+
+if TYPE_CHECKING:
+    from mpsgrad.runtime.findings import KernelFinding
 
 __all__ = ["MetalKernel", "ShaderLibrary", "ShaderSyntaxError", "compile_shader"]
 

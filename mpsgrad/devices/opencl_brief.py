@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-import statistics
 import time
 from collections.abc import Sequence
 from operator import attrgetter
@@ -99,6 +98,8 @@ class TimedWork:
             return False
         is_at_once = not is_too_long
         if is_at_once and not self._is_of_one_thread:
+            import statistics
+
             seconds = statistics.median(self._at_once)
             if seconds > SURELY_SHORT_SECONDS:
                 if len(self._queued) < WAKING_RUNS + TRIALS:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from mpsgrad.device_bound import DeviceBound
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.mlx_fast.types import ArrayType, array_type, as_input, as_output, filled, is_of_mlx, require_output
 from mpsgrad.runtime import KernelFunction, compile
-from mpsgrad.runtime.findings import KernelFinding
+
+if TYPE_CHECKING:
+    from mpsgrad.runtime.findings import KernelFinding
 
 LANGUAGE_VERSION = "3.2"
 LARGEST_CONSTANT = 8

@@ -19,13 +19,13 @@ from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 from mpsgrad.runtime.argument_buffers import add_with_pointers
 from mpsgrad.runtime.arguments import BoundArguments, declared, element_of, has_bytes
-from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
 from mpsgrad.runtime.struct_values import struct_by_value
 from mpsgrad.runtime.tensors import in_place, is_tensor
 
 if TYPE_CHECKING:
     from mpsgrad.devices.opencl_checks import CheckedKernel
+    from mpsgrad.runtime.findings import KernelFinding
     from mpsgrad.runtime.struct_types import StructTypes
 
 SOURCE_NAME = "<metal>"

@@ -6,7 +6,6 @@ what it does not name, and devices without a file, have the defaults, which suit
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -113,6 +112,8 @@ def read(file: Path) -> Tunables:
     """The numbers in a file, or the defaults if there is none; raises ``ShaderError`` as ``tunables`` does."""
     if not file.is_file():
         return Tunables()
+    import tomllib
+
     try:
         return Tunables(**tomllib.loads(file.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:

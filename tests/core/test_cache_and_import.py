@@ -206,9 +206,13 @@ def test_only_the_import_of_the_package_itself_compiles(tmp_path, arguments, com
 def test_modules_are_imported_when_their_names_are_used():
     """Where the kernels are compiled already, as for this process."""
     code = """
-import sys, mpsgrad as mg, mpsgrad.cli
+import sys, numpy
+before = {*sys.modules}
+import mpsgrad as mg
+assert mg.compile and not {"statistics", "mpsgrad.runtime.findings"} & (sys.modules.keys() - before)
+import mpsgrad.cli
 names = {"mpsgrad.kernels.neuron", "mpsgrad.graph", "mpsgrad.functional", "mpsgrad.archive"}
-names |= {"mpsgrad.msl.translator", "mpsgrad.msl.lint.all_rules", "rich"}
+names |= {"mpsgrad.msl.translator", "mpsgrad.msl.lint.all_rules", "rich", "tomllib"}
 assert not names & sys.modules.keys()
 assert mg.Neuron.__module__ == "mpsgrad.kernels.neuron"
 assert callable(mg.functional.neuron) and "mpsgrad.kernels.pooling" in sys.modules and "ImageNode" in dir(mg)
