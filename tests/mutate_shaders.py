@@ -139,6 +139,7 @@ TESTS = {
     "soft_max_of_vectors": ("tests/kernels/test_soft_max.py",),
     "upsampling": ("tests/kernels/test_upsampling.py",),
     "weighted_reduction": ("tests/kernels/test_weighted_reduction.py",),
+    "window_strips": ("tests/kernels/test_response_normalization.py", "tests/kernels/test_pooling.py"),
     "yolo_loss": ("tests/kernels/test_yolo_loss.py",),
 }
 

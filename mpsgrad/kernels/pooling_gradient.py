@@ -27,6 +27,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     shares_of_rows,
 )
 from mpsgrad.kernels.walk import works_by_rows
+from mpsgrad.kernels.window_strips import add_gradient
 from mpsgrad.shader import family_of
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.window_properties import WindowProperties
@@ -319,6 +320,8 @@ class PoolingL2NormGradient(PoolingGradient):
                 **parameters,
             )
             return
+        if self._adds_by_strips(command_buffer, source_gradient, source_image, destination, parameters):
+            return
         *_, width, height, channels, images = parameters["windows"]
         elements = width * height * channels * images
         ratios = command_buffer.scratch(4 * max(1, elements))
@@ -338,3 +341,30 @@ class PoolingL2NormGradient(PoolingGradient):
         if not self._clamps and self._add_dispatch_by_sums(command_buffer, metal_type, buffers, parameters, read, 1):
             return
         self._add_gradient_dispatch(command_buffer, "pooling_l2_norm_gradient", metal_type, buffers, parameters)
+
+    def _adds_by_strips(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        parameters: dict[str, Any],
+    ) -> bool:
+        """Adds the kernel of GPUs that finds ratios and gradients of neighbouring windows, if it suits."""
+        width, height, *steps, origin_x, origin_y = parameters["window"]
+        first = parameters["first_x"], parameters["first_y"]
+        extents = zip(first, parameters["destination"][4:6], parameters["source"][4:6], strict=True)
+        if width != height or steps != [1, 1, 1, 1] or self._clamps or any(at + to > of for at, to, of in extents):
+            return False
+        offset = origin_x + width // 2, origin_y + height // 2
+        return add_gradient(
+            command_buffer,
+            "pooling_l2_norm",
+            width,
+            source_gradient.channel_format.metal_type,
+            (source_gradient.buffer, source_image.buffer, destination.buffer),
+            {name: parameters[name] for name in ("gradient", "source", "destination")},
+            offset,
+            (first[0] - offset[0], first[1] - offset[1]),
+            {},
+        )

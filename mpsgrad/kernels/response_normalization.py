@@ -24,6 +24,7 @@ from mpsgrad.kernels.walk import (
     walk_of,
     works_by_rows,
 )
+from mpsgrad.kernels.window_strips import add_forward, add_gradient
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
@@ -222,6 +223,11 @@ class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientStat
     ) -> None:
         metal_type = source.channel_format.metal_type
         read, made = (source.buffer, regions.sources[0]), (destination.buffer, regions.destination)
+        offset = self.offset.x, self.offset.y
+        if add_forward(
+            command_buffer, self._function, self._size[0], metal_type, read, made, offset, self._numbers()
+        ):
+            return
         takes_floats = self._takes_floats(command_buffer.device, metal_type, read[1], made[1])
         if takes_floats:
             read, made = _as_floats(command_buffer, read), _floats(command_buffer, made[1])
@@ -231,7 +237,7 @@ class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientStat
             "float" if takes_floats else metal_type,
             (read[0], made[0]),
             {"source": read[1], "destination": made[1]},
-            (self.offset.x, self.offset.y),
+            offset,
         )
         if takes_floats:
             add_conversion(command_buffer, "float", made, (destination.buffer, regions.destination))
@@ -286,10 +292,22 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
                 (first.x, first.y),
             )
             return
+        offset = state.snapshot.offset.x, state.snapshot.offset.y
+        if (first.x - dx, first.y - dy) == offset and add_gradient(
+            command_buffer,
+            self._function,
+            self._size[0],
+            metal_type,
+            (source_gradient.buffer, source_image.buffer, destination.buffer),
+            layouts,
+            offset,
+            (dx, dy),
+            self._numbers(),
+        ):
+            return
         dense = dense_layout(width, height, channels, images)
         count = 3 if "p0" in self._parameter_names else 2
         scratch = tuple(command_buffer.scratch(4 * width * height * channels * images) for _ in range(count))
-        offset = state.snapshot.offset
         incoming, read = (source_gradient.buffer, gradient), (source_image.buffer, source)
         takes_floats = self._takes_floats(command_buffer.device, metal_type, source, dense)
         if takes_floats:
@@ -300,7 +318,7 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
             "float" if takes_floats else metal_type,
             (incoming[0], read[0], *scratch),
             {"gradient": incoming[1], "source": read[1], "destination": dense},
-            (offset.x, offset.y),
+            offset,
         )
         self._add(
             command_buffer,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
-from mpsgrad.kernels import response_normalization
+from mpsgrad.kernels import response_normalization, window_strips
 from mpsgrad.kernels.response_normalization import ROWS_OF_COLUMNS
 from mpsgrad.testing import (
     FencedImage,
@@ -379,6 +379,7 @@ class TestTheShadersOfGPUs:
     @pytest.fixture(params=[1, ROWS_OF_COLUMNS], ids=["pixels", "columns"], autouse=True)
     def rows(self, request, monkeypatch):
         monkeypatch.setattr(response_normalization, "FEWEST_THREADS_OF_COLUMNS", 0 if request.param > 1 else 2**31)
+        monkeypatch.setattr(window_strips, "FEWEST_ELEMENTS", 0 if request.param > 1 else 2**31)
 
     @each_name
     @each_dtype
@@ -407,3 +408,23 @@ class TestTheShadersOfGPUs:
     @given(data=st.data())
     def test_offset_clip_rectangle_and_channel_ranges(self, name, data):
         check_offset_clip_rectangle_and_channel_ranges(name, data)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("cross")])
+def test_strips_have_the_windows_of_their_neighbours(name, monkeypatch):
+    """Of several threadgroups beside each other, in channels and in columns, and of several below each other."""
+    monkeypatch.setattr(window_strips, "FEWEST_ELEMENTS", 0)
+    monkeypatch.setattr(window_strips, "THREADGROUPS_PER_UNIT", {"forward": 64, "gradient": 64})
+    case = Case(name, 5, {"alpha": 1.0, "beta": 0.75, "delta": 1.0})
+    for shape in ((1, 13, 300, 20), (2, 9, 30, 40)):
+        x, g = (np.random.default_rng(seed).standard_normal(shape).astype(np.float32) for seed in range(2))
+        check(case, x, g)
+    x[0, 4, 7, 33] = np.nan
+    y = getattr(functional, name)(x, kernel=5, **case.parameters)
+    dx = getattr(functional, f"{name}_gradient")(g, x, kernel=5, **case.parameters)
+    expected = np.zeros(shape, bool)
+    expected[0, 2:7, 5:10, 33] = True
+    np.testing.assert_array_equal(np.isnan(y), expected)
+    expected[0, :9, 3:12, 33] = True
+    np.testing.assert_array_equal(np.isnan(dx), expected)
