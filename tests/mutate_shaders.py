@@ -66,6 +66,7 @@ TESTS = {
         "tests/kernels/test_convolution_past_caches.py",
     ),
     "convolution_depthwise_runs": ("tests/kernels/test_convolution_depthwise_runs.py",),
+    "convolution_depthwise_weights": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_group_rows": ("tests/kernels/test_convolution_group_rows.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),

@@ -7,6 +7,7 @@ from functools import lru_cache
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_axis import AXIS, Axis
+from mpsgrad.kernels.convolution_depthwise_weights import plan_runs
 from mpsgrad.kernels.convolution_gather import Gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
@@ -87,8 +88,7 @@ def plan_gather(gathered: Gather) -> GatherPlan:
     """What computes a depthwise convolution or its data gradient."""
     x, y, images = gathered.x, gathered.y, gathered.destination[7]
     width = _width(gathered.source, gathered.destination)
-    sizes = SLIDING_SIZES if width > 1 else SLIDING_SIZES[:1]
-    size = next((size for size in sizes if _slides(x, size) and _slides(y, size)), None)
+    size = next((size for size in SLIDING_SIZES if _slides(x, size) and _slides(y, size)), None)
     slots, strips = gathered.lanes // width, ceiling_divide(x.size, STRIP)
     row_groups = ceiling_divide(y.size, 2) if size else y.size
     threads = slots * strips * row_groups * images * gathered.phases
@@ -117,6 +117,9 @@ def plan_weights(geometry: ConvolutionGeometry, accumulates: bool, compute_units
     channels, pixels = geometry.outputs, geometry.pixels
     image_width, image_height = geometry.result[4:6]
     width = _width(geometry.result, geometry.source)
+    of_runs = plan_runs(geometry, accumulates, compute_units) if width == 1 or geometry.taps > TAPS else None
+    if of_runs is not None:
+        return of_runs
     chunk = THREADS * width // LANES
     blocks, tap_groups = ceiling_divide(channels, LANES), ceiling_divide(geometry.taps, TAPS)
     wanted = THREADGROUPS_PER_UNIT * compute_units // (blocks * tap_groups)

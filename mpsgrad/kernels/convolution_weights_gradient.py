@@ -396,7 +396,7 @@ def plan_of_splits(
     accumulates: bool,
     *,
     splits: int,
-    **others: int,
+    **others: int | tuple[int, int],
 ) -> Plan:
     """The dispatch of a kernel that takes ``struct``, with ``others`` among its fields, and writes ``splits`` sums."""
     weights = geometry.weights_count

@@ -13,22 +13,22 @@ from test_convolution_tiles import only_tiles  # noqa: F401
 from test_convolution_variants import SINGLE, check_against_the_references, make, names
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution_depthwise, convolution_packing
+from mpsgrad.kernels import convolution_depthwise, convolution_depthwise_weights, convolution_packing
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.testing import batch_sizes, channel_formats
 
 # (geometry, options, the kernels for result, data and weights)
 KERNELS = [
     (((9, 11), 8, 8, (3, 3)), {"padding": (1, 1)}, ("3x3_by_4", "3x3_by_4", "by_4")),
-    (((9, 11), 6, 6, (3, 3)), {"padding": (1, 1)}, ("3x3_by_1", "3x3_by_1", "by_1")),
+    (((9, 11), 6, 6, (3, 3)), {"padding": (1, 1)}, ("3x3_by_1", "3x3_by_1", "of_runs_3x3")),
     (((1, 1), 36, 36, (3, 3)), {"padding": (1, 1)}, ("3x3_by_4", "3x3_by_4", "by_4")),
     (((12, 9), 36, 36, (3, 3)), {"padding": (0, 2)}, ("3x3_by_4", "3x3_by_4", "by_4")),
     (((9, 11), 8, 8, (3, 3)), {"padding": (1, 1), "stride": (2, 1)}, ("any_by_4", "any_by_4", "by_4")),
     (((9, 11), 8, 8, (3, 3)), {"padding": (2, 1), "dilation": (2, 1)}, ("any_by_4", "any_by_4", "by_4")),
     (((11, 13), 5, 5, (5, 4)), {"padding": (2, 2), "stride": (3, 2)}, ("any_by_1", "any_by_1", "by_1")),
-    (((7, 6), 4, 4, (5, 5)), {"padding": (4, 4)}, ("5x5_by_4", "5x5_by_4", "by_4")),
-    (((7, 6), 5, 5, (5, 5)), {"padding": (2, 2)}, ("any_by_1", "any_by_1", "by_1")),
-    (((13, 9), 36, 36, (7, 7)), {"padding": (3, 3)}, ("7x7_by_4", "7x7_by_4", "by_4")),
+    (((7, 6), 4, 4, (5, 5)), {"padding": (4, 4)}, ("5x5_by_4", "5x5_by_4", "of_runs_5x5")),
+    (((7, 6), 5, 5, (5, 5)), {"padding": (2, 2)}, ("5x5_by_1", "5x5_by_1", "of_runs_5x5")),
+    (((13, 9), 36, 36, (7, 7)), {"padding": (3, 3)}, ("7x7_by_4", "7x7_by_4", "of_runs_7x7")),
     (((13, 9), 4, 4, (7, 5)), {"padding": (3, 2)}, ("any_by_4", "any_by_4", "by_4")),
     (((7, 6), 36, 36, (1, 1)), {}, ("any_by_4", "any_by_4", "by_4")),
 ]
@@ -94,6 +94,7 @@ def test_random_depthwise_layers(layer):
 def test_many_splits_of_a_weight_gradient(channels, monkeypatch):
     monkeypatch.setattr(convolution_packing, "MANY_SPLITS", 2)
     monkeypatch.setattr(convolution_depthwise, "THREADGROUPS_PER_UNIT", 64)
+    monkeypatch.setattr(convolution_depthwise_weights, "THREADGROUPS_PER_UNIT", {3: 64})
     layer = make((19, 20), channels, channels, (3, 3), padding=(1, 1), groups=channels, images=3)
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
