@@ -353,13 +353,16 @@ def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Ti
 
 CHANNELS_OF_SINGLES = 16
 """Of up to so many a cluster takes one each, of up to twice as many two, and of others vectors or parts of these."""
-CLUSTERED_SINGLES_PER_UNIT, CLUSTERED_PER_UNIT, LARGE_PER_UNIT = 3, {1: 4.5, 2: 5, 4: 4.5, 8: 3}, 1.1
-"""So many threadgroups of clusters a compute unit may have, by how many channels a thread takes, and of large ones."""
+CLUSTERED_SINGLES_PER_UNIT, CLUSTERED_PER_UNIT, LARGE_PER_UNIT = 3, {1: 4.5, 2: 5, 4: 4.5, 8: 3}, {8: 0.8}
+"""So many threadgroups of clusters a compute unit may have, by how many channels a thread takes, and of large ones: 1.1
+unless it takes that many."""
 FEWEST_CLUSTERED = 32
 """So many threadgroups there are to be before more channels are taken side by side."""
 FEWEST_ROWS_OF_CLUSTERS, ROWS_OF_LARGE, FEWEST_OF_LARGE = 512, {1: 8, 2: 8, 4: 7, 8: 7}, 4
 """Pixels that clusters share, rows at most of a thread of the large ones, by how many channels it takes, and so many
 channels at least that these take side by side."""
+FEW_LARGE = 8
+"""Of large clusters whose threads take half a vector so few are faster than half as many that take a whole one."""
 
 
 def _clusters(threads: int, rows_of_thread: int, rows: int, channels: int, width: int, most: float) -> Tiles | None:
@@ -373,6 +376,11 @@ def _clusters(threads: int, rows_of_thread: int, rows: int, channels: int, width
     tiles = -(-channels // (width * across))
     fits = rows <= threads // across * rows_of_thread and tiles * THREADGROUPS_OF_CLUSTER <= most
     return Tiles(width, across, threads // across, tiles, 1) if fits else None
+
+
+def _large_clusters(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
+    most = LARGE_PER_UNIT.get(width, 1.1) * compute_units
+    return _clusters(THREADS_OF_LARGE_CLUSTER, ROWS_OF_LARGE[width], rows, channels, width, most)
 
 
 def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
@@ -393,11 +401,16 @@ def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -
     found = _clusters(THREADS_OF_CLUSTER, ROWS_AT_ONCE, rows, channels, width, most)
     if found is not None and found.across == 1 and (width == 1 or channels > 2 * width * width):
         found = None
-    most = LARGE_PER_UNIT * compute_units
-    large = _clusters(THREADS_OF_LARGE_CLUSTER, ROWS_OF_LARGE[width], rows, channels, width, most)
-    if large is None or large.across == 1 or width * large.across < FEWEST_OF_LARGE:
+    large = _large_clusters(rows, channels, width, compute_units)
+    if width == 8:
+        # Threads with four halves of more rows keep as much in registers, and convert fewer at a time.
+        narrow = _large_clusters(rows, channels, 4, compute_units)
+        if narrow is not None and (large is None or narrow.tiles < 2 * large.tiles or narrow.tiles <= FEW_LARGE):
+            large = narrow
+    if large is None or large.across == 1 or large.width * large.across < FEWEST_OF_LARGE:
         return found
-    return large if found is None or large.across > 2 * found.across else found
+    is_wide = found is None or large.width * large.across > 2 * found.width * found.across
+    return large if is_wide else found
 
 
 class _TileEncoder(Encoder):
