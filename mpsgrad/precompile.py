@@ -140,7 +140,7 @@ def _stamp(device: Device | None) -> str:
 
 
 def _files(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
-    """The files below ``folder`` with one of the ``endings``; by ``Path.rglob`` this would take five times as long."""
+    """The files below ``folder`` with one of the ``endings``; ``Path.rglob`` takes three to five times as long."""
     for parent, _, names in os.walk(folder):
         for name in names:
             if name.endswith(endings):
