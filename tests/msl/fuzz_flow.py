@@ -46,7 +46,6 @@ class FlowProgram(ExpressionMaker):
 
     more_parameters = more_arguments = ""
     """What functions get beside numbers, and what the kernel has for it."""
-    chooses_calls = True
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -282,7 +281,7 @@ class FlowProgram(ExpressionMaker):
         name = pick.choice(NUMBERS[:4])
         first, second = pick.choice(self._functions), pick.choice(self._functions)
         a, b, condition = self._number(1), self._number(1), self._truth(1)
-        chooses = self.chooses_calls and pick.random() < 0.5
+        chooses = pick.random() < 0.5
 
         def result(function: tuple[str, list[Statement], Expression], values: Values, mask: np.ndarray) -> np.ndarray:
             x, y = a.evaluate(values), b.evaluate(values)
@@ -295,9 +294,10 @@ class FlowProgram(ExpressionMaker):
             return np.where(inner["returned"], inner["result"], function[2].evaluate(inner))
 
         def run(values: Values, mask: np.ndarray) -> None:
-            new = result(first, values, mask)
+            chosen = condition.evaluate(values) if chooses else ~_none()
+            new = result(first, values, mask & chosen)
             if chooses:
-                new = np.where(condition.evaluate(values), new, result(second, values, mask))
+                new = np.where(chosen, new, result(second, values, mask & ~chosen))
             _store(values, name, new, mask)
 
         text = f"{first[0]}({a.text}, {b.text}, x, turns{self.more_arguments})"
@@ -433,7 +433,6 @@ class WaitingProgram(FlowProgram):
     """A kernel whose threads wait for each other wherever some of them come, those left out that went another way."""
 
     more_parameters, more_arguments = ", threadgroup uint* shared, uint l", ", shared, l"
-    chooses_calls = False
 
     def _exchange(self) -> Statement:
         pick = self._random
@@ -450,9 +449,6 @@ class WaitingProgram(FlowProgram):
 
     def _statement(self, depth: int) -> Statement:
         return self._exchange() if self._random.random() < 0.2 else super()._statement(depth)
-
-    def _switch(self, depth: int) -> Statement:
-        return self._branch(depth)
 
 
 def _turn(

@@ -33,6 +33,17 @@ BLOCK_SUM = f"""float block_sum(float v, threadgroup float* s, uint t) {{
   return r;
 }}
 """
+# The sum of the values of those that come, by name and before the call.
+OF_THOSE = f"""float summed(threadgroup float* s, uint t) {{
+  {WAIT}
+  float r = 0;
+  for (int k = 0; k < 64; k++) r += s[k];
+  {WAIT} s[t] = 0; {WAIT}
+  return r;
+}}
+float of_those(float v, threadgroup float* s, uint t) {{ s[t] = v; return summed(s, t); }}
+void add_those(float v, threadgroup float* s, uint t, thread float& r) {{ r += of_those(v, s, t); }}
+"""
 Values = NDArray[np.float32]
 
 
@@ -46,6 +57,25 @@ def run(functions: str, body: str, x: Values, n: int) -> Values:
 def normalized(x: Values) -> Values:
     centred = x - x.mean()
     return centred / np.sqrt((centred * centred).mean())
+
+
+def chosen(x: Values) -> Values:
+    big, above, low = x > 1, x > 0.75, x <= 1.25
+    r = np.where(big, x[big].sum(), 2 * (~big).sum())
+    r = r + (above & (above.sum() > 1)) + 10 * (~low | (x[low].sum() > 5))
+    return r + np.where(big, big.sum(), 3 * (~big).sum())
+
+
+def turned(x: Values) -> Values:
+    """Loops that go on for as long as enough threads are there."""
+    turns = np.zeros(x.size)
+    for first in (0, 1):
+        there = np.ones(x.size, bool)
+        turns += first
+        while there.any():
+            there &= there.sum() > turns + np.arange(x.size) % 8
+            turns += there
+    return turns + 9
 
 
 SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
@@ -113,6 +143,37 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         f"for (uint h = 32; h > 0; h /= 2) {{ if (t < h) s[t] += s[t + h]; do {WAIT} while (k++ < 6); }} y[i] = s[0];",
         lambda x: np.full_like(x, x.sum()),
     ),
+    "a switch": (
+        "",
+        f"{CLEARED} if (i >= n) return; switch (int(n) % 3) {{ case 0: y[i] = 1; case 1: s[t] = x[i]; {WAIT} {TREE}"
+        f"y[i] += s[0]; break; case 2: {{ s[t] = x[i]; {WAIT} {TREE} }} default: y[i] = s[0] + 2; }}",
+        lambda x: np.full_like(x, x.sum() + (1, 0, 2)[x.size % 3]),
+    ),
+    "threads that leave a switch": (
+        "",
+        f"{CLEARED} switch (n / 65) {{ case 0: if (i >= n) break; s[t] = x[i]; {WAIT} {TREE} y[i] = s[0]; }}",
+        lambda x: np.full_like(x, x.sum()),
+    ),
+    "functions behind ?, && and ||": (
+        OF_THOSE,
+        f"{CLEARED} if (i >= n) return; float r = x[i] > 1 ? of_those(x[i], s, t) : of_those(2, s, t);"
+        "if (x[i] > 0.75f && of_those(1, s, t) > 0 && of_those(3, s, t) > 3) r += 1;"
+        "bool is_far = x[i] > 1.25f || of_those(x[i], s, t) > 5; r += is_far ? 10 : 0;"
+        "x[i] > 1 ? add_those(1, s, t, r) : add_those(3, s, t, r); y[i] = r;",
+        chosen,
+    ),
+    "functions in conditions of loops": (
+        OF_THOSE,
+        f"{CLEARED} if (i >= n) return; int k = 0; while (of_those(1, s, t) > k + t % 8) k++;"
+        "do k++; while (of_those(1, s, t) > k + t % 8);"
+        "float r = 0; for (float m = of_those(1, s, t); r < 9 && of_those(1, s, t) == m; r++) ; y[i] = k + r;",
+        turned,
+    ),
+    "a function behind a comma": (
+        OF_THOSE,
+        f"{CLEARED} if (i >= n) return; y[i] = (s[t] = x[i], summed(s, t));",
+        lambda x: np.full_like(x, x.sum()),
+    ),
     "declarations": (
         "struct Pair { float a; int b; };\n",
         f"{CLEARED} const int width = 64 / 2; float kept[width]; if (i >= n) return; int j = 0;"
@@ -156,6 +217,17 @@ def test_choices_may_hold_barriers() -> None:
     np.testing.assert_array_equal(run("", body, x, 0), expected)
 
 
+def test_threads_may_take_different_cases() -> None:
+    body = (
+        f"threadgroup float s[64]; s[t] = x[i]; {WAIT} float r = 0; switch (t / 16) {{ case 0: r = s[t + 48]; {WAIT}"
+        f"s[t] = r + 1; {WAIT} r = s[15 - t]; break; case 1: s[t] = -1; case 2: {WAIT} r = s[63 - t]; break;"
+        f"default: if (t < 56) break; {WAIT} r = 5; }} y[i] = r;"
+    )
+    x = np.arange(LANES, dtype=np.float32)
+    expected = np.concatenate([x[:47:-1] + 1, x[47:31:-1], np.full(16, -1), np.repeat([0, 5], 8)])
+    np.testing.assert_array_equal(run("", body, x, 0), expected)
+
+
 def test_returned_threads_take_no_part_in_simdgroups() -> None:
     body = (
         f"{CLEARED} if (i >= n) return; float v = simd_sum(x[i]); if (t % 32 == 0) s[t / 32] = v; {WAIT}"
@@ -191,6 +263,37 @@ def test_only_what_only_some_threads_reach_changes() -> None:
     assert "any_thread_mtl" not in translate(source, "opencl", launch="row").source
 
 
+@pytest.mark.parametrize(
+    ("call", "changes"),
+    [
+        ("Lane<2>::sum(v)", False),
+        ("Block<2>::sum(v)", True),
+        ("Block<2>::own(v)", False),
+        ("lane.sum(v, 1)", False),
+        ("block.sum(v, 1)", True),
+        ("sum(v)", False),
+        ("Other<2>::sum(v)", False),
+        ("of<Block<2>>(v)", True),
+        ("x[i] > 0 ? Block<2>::sum(v) : v", True),
+    ],
+)
+def test_functions_with_barriers_are_known_by_their_class(call: str, changes: bool) -> None:
+    functions = (
+        "float sum(float v) { return v; } template <int N> struct Lane { static float sum(float v) { return v * N; }"
+        "float sum(float v, int k) const { return v * k; } };"
+        f"template <int N> struct Block {{ using Inner = Lane<N>; static float sum(float v) {{ {WAIT} return v * N; }}"
+        f"static float own(float v) {{ return Inner::sum(v); }} float sum(float v, int k) {{ {WAIT} return v; }} }};"
+        "template <int N> using Other = Lane<N>; struct One { float sum(float v, int k) const { return v; } };"
+        f"struct All {{ float sum(float v, int k) const {{ {WAIT} return v; }} }};"
+        "template <typename T> float of(float v) { return T::sum(v); }\n"
+    )
+    source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{ One lane; All block; float v = x[i];"
+    for before, after in (("", ""), ("Block<2>::sum(v); v = ", "lane.sum(v, 1);")):
+        body = f"if (t < n) {{ y[i] = {call}; }}" if not before else f"{before}{after} if (t < n) {{ y[i] = {call}; }}"
+        translated = translate(f"{source} {body} }}", "opencl", launch="row").source
+        assert ("any_thread_mtl" in translated) is changes
+
+
 @pytest.mark.parametrize("name", SUMS)
 def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CUDABackend, "waits_for_returned", True)
@@ -205,9 +308,10 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "body",
     [
-        f"if (i >= n) return; switch (n) {{ case 1: {WAIT} break; }}",
-        "if (i >= n) return; y[i] = x[i] > 0 ? block_sum(x[i], s, t) : 0;",
-        "if (i >= n) return; while (block_sum(x[i], s, t) > 3) y[i] += 1;",
+        f"if (i >= n) return; switch (n) {{ case 0: {{ case 1: {WAIT} break; }} }}",
+        f"if (i >= n) return; switch (n) {{ case 0: float r; {WAIT} case 1: r = 2; y[i] = r; }}",
+        "if (i >= n) return; for (uint k = 0; k < n; k += uint(block_sum(x[i], s, t))) y[i] += 1;",
+        f"if (i >= n) return; float a[2] = {{1, 2}}; for (float v : a) {{ {WAIT} y[i] += v; }}",
         f"if (i >= n) return; auto wait = [&]() {{ {WAIT} }}; wait();",
     ],
 )

@@ -7,10 +7,11 @@ assigned where such a value decides.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from mpsgrad.msl.analysis.calls import reaching
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
@@ -48,16 +49,39 @@ def functions_with_partial_barriers(source: Source, *, waits_for_returned: bool)
     return _Divergence(source).partial(waits_for_returned)
 
 
-def calls_between(source: Source, names: Collection[str], start: int, end: int) -> list[int]:
-    """Where functions called one of ``names`` are called, variables of such names left out."""
+def choosing_conditions(source: Source, index: int) -> list[Range]:
+    """The conditions of ``?:``, ``&&`` and ``||`` that decide whether the call at ``index`` is made."""
     found = []
-    for index in source.places(*names, start=start, end=end):
-        if source.text(index + 1) in ("(", "<"):
-            variable = None if source.text(index - 1) in (".", "->") else source.variable(source.text(index), index)
-            # A member function is declared like a member with a value.
-            if variable is None or source.text(variable.place + 1) == "(" and not source.in_body(variable.place):
-                found.append(index)
+    position = index - 1
+    while position > 0:
+        text = source.text(position)
+        if text in (";", "{", "}"):
+            break
+        if text in ("?", "&&", "||"):
+            found.append((_operand_start(source, position), position))
+        elif text in (")", "]") and source.close(position) >= 0:
+            position = source.close(position)
+        elif text == ",":
+            # What stands before a comma chooses only between what does so too.
+            while position > 0 and source.text(position - 1) not in ("(", "[", ";", "{", "}"):
+                position -= 1
+                if source.text(position) in (")", "]") and source.close(position) >= 0:
+                    position = source.close(position)
+        position -= 1
     return found
+
+
+def _operand_start(source: Source, end: int) -> int:
+    """Where the condition that ends before ``end`` begins."""
+    position = end - 1
+    while position > 0:
+        text = source.text(position)
+        if text in (")", "]") and source.close(position) >= 0:
+            position = source.close(position)
+        elif text in (";", "{", "}", "(", "[", ",", "?", ":", "return") or text in ASSIGNMENTS:
+            break
+        position -= 1
+    return position + 1
 
 
 class _Divergence:
@@ -65,28 +89,28 @@ class _Divergence:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._waiting = source.functions_that_reach([BARRIER]) | {BARRIER}
+        self._waiting = reaching(source, BARRIER)
         self._bodies = [
             (each.body_open, each.body_close)
             for each in source.functions
-            if calls_between(source, self._waiting, each.body_open, each.body_close)
+            if self._waiting.calls(each.body_open, each.body_close)
         ]
         self._differs: set[int] = set()
         self._disagreeing: set[int] = set()
         self._follow()
 
     def partial(self, waits_for_returned: bool) -> list[Function]:
-        source = self._source
         found = []
-        for function in source.functions:
-            barriers = calls_between(source, self._waiting, function.body_open, function.body_close)
+        for function in self._source.functions:
+            barriers = self._waiting.calls(function.body_open, function.body_close)
             if barriers and self._is_partial(function, barriers, waits_for_returned or function.kernel is None):
                 found.append(function)
         return found
 
     def _is_partial(self, function: Function, barriers: list[int], waits_for_returned: bool) -> bool:
-        if any(self._is_for_some(barrier) for barrier in barriers):
-            return True
+        for barrier in barriers:
+            if self._is_for_some(barrier) or any(map(self._differ, choosing_conditions(self._source, barrier))):
+                return True
         returns = self._source.places("return", start=function.body_open, end=function.body_close)
         for index in returns if waits_for_returned else ():
             if self._is_for_some(index):
@@ -133,8 +157,12 @@ class _Divergence:
                 return False
             if choice.word in self._disagreeing:
                 return True
+            # What continues, or leaves a switch, passes by what is behind it.
+            is_switch = self._source.text(choice.word) == "switch"
             if any(
-                self._source.text(jump) == "continue" and jump < index and self._is_for_some(jump, inside=choice)
+                (is_switch or self._source.text(jump) == "continue")
+                and jump < index
+                and self._is_for_some(jump, inside=choice)
                 for jump in self._jumps_by_target.get(choice.word, ())
             ):
                 return True

@@ -115,7 +115,7 @@ class Statements:
                 first, end = each.start, each.end
                 while text(each.word) in LABELS:
                     labels.append(each.word)
-                    first = self._colon(each.word) + 1
+                    first = self.colon(each.word) + 1
                     if not each.parts:
                         break
                     each = self.at(first)
@@ -147,11 +147,11 @@ class Statements:
             close = source.close(opening)
             return ((opening + 1, close), close + 1) if source.text(opening) == "(" and close > 0 else ((0, 0), 0)
         if text in LABELS:
-            body = self._colon(word) + 1
+            body = self.colon(word) + 1
             return (0, 0), 0 if source.text(body) in ("}", "") else body
         return (0, 0), 0
 
-    def _colon(self, index: int) -> int:
+    def colon(self, index: int) -> int:
         """The colon of the label at ``index``, or where what it stands in ends."""
         choices = 0
         while self._source.text(index) not in ("", ";", "{", "}"):

@@ -36,7 +36,7 @@ class NotUnderstood(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """``tokens[start:end]``. ``place`` is the operator's token, or the name of a member; ``text`` spells it.
+    """``tokens[start:end]``. ``place`` is the operator's token; ``text`` spells it, or names the member behind it.
 
     The parts of a call are the function and its arguments, of a ternary the three operands, of a cast its operand.
     """

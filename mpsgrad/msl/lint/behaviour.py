@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from math import prod
 
+from mpsgrad.msl.analysis.divergence import choosing_conditions
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, element_of
 from mpsgrad.msl.analysis.statements import LOOPS
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
-from mpsgrad.msl.lint.flow import choosing_conditions, depends, enclosing_conditions, has_guard, thread_names
+from mpsgrad.msl.lint.flow import depends, enclosing_conditions, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, spell
@@ -240,7 +241,7 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
         for barrier in barriers:
             conditions = enclosing_conditions(source, kernel, barrier)
             conditions += _breaking_conditions(source, kernel, barrier)
-            conditions += choosing_conditions(source, kernel, barrier)
+            conditions += choosing_conditions(source, barrier)
             if any(depends(source, condition, differs) for condition in conditions):
                 message = "threadgroup_barrier in control flow that differs between the threads of a threadgroup"
                 yield source.tokens[barrier], message

@@ -124,41 +124,6 @@ def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tup
     return found
 
 
-def choosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tuple[int, int]]:
-    """The conditions of ``?:``, ``&&`` and ``||`` that decide whether the call at ``index`` is made."""
-    found = []
-    position = index - 1
-    while position > kernel.body_open:
-        text = source.text(position)
-        if text in (";", "{", "}"):
-            break
-        if text in ("?", "&&", "||"):
-            found.append((_operand_start(source, position), position))
-        elif text in (")", "]") and source.close(position) >= 0:
-            position = source.close(position)
-        elif text == ",":
-            # What stands before a comma chooses only between what does so too.
-            while position > kernel.body_open and source.text(position - 1) not in ("(", "[", ";", "{", "}"):
-                position -= 1
-                if source.text(position) in (")", "]") and source.close(position) >= 0:
-                    position = source.close(position)
-        position -= 1
-    return found
-
-
-def _operand_start(source: Source, end: int) -> int:
-    """Where the condition that ends before ``end`` begins."""
-    position = end - 1
-    while position > 0:
-        text = source.text(position)
-        if text in (")", "]") and source.close(position) >= 0:
-            position = source.close(position)
-        elif text in (";", "{", "}", "(", "[", ",", "?", ":", "return") or text in ASSIGNMENTS:
-            break
-        position -= 1
-    return position + 1
-
-
 def depends(
     source: Source, condition: tuple[int, int], differs: frozenset[int], ignored: frozenset[str] = frozenset()
 ) -> bool:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mpsgrad.msl.analysis.divergence import BARRIER, calls_between
+from mpsgrad.msl.analysis.calls import functions_meant, reaching
+from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.instrument.tree import NotUnderstood
 from mpsgrad.msl.partial_barriers.statements import ACTIVE, BodyWriter
@@ -37,22 +38,35 @@ class _Program:
 
     def __init__(self, source: Source, partial: Sequence[Function]) -> None:
         self.source = source
-        self.waiting = source.functions_that_reach([BARRIER])
-        changed = {function.start: function for function in partial}
+        self.changed = {function.start: function for function in partial}
         todo = list(partial)
         while todo:
-            function = todo.pop()
-            for name in self._called(function):
-                for other in source.functions_by_name[name]:
-                    if other.start not in changed:
-                        changed[other.start] = other
-                        todo.append(other)
-        self.changed = changed
-        self.marked = frozenset(each.name for each in changed.values() if each.kernel is None)
+            more = {each.start: each for function in todo for each in self._beside(function)}
+            todo = [each for start, each in more.items() if start not in self.changed]
+            self.changed |= more
 
-    def _called(self, function: Function) -> Iterator[str]:
-        for index in calls_between(self.source, self.waiting, function.body_open, function.body_close):
-            yield self.source.text(index)
+    def _beside(self, function: Function) -> Iterator[Function]:
+        """The functions that wait and may be called in ``function``, and those that may be called in its place."""
+        source = self.source
+        for index in reaching(source, BARRIER).calls(function.body_open, function.body_close):
+            yield from functions_meant(source, index)
+        for index in source.places(function.name) if function.kernel is None else ():
+            meant = functions_meant(source, index)
+            if function in meant and source.in_body(index):
+                yield from meant
+
+    def _calls(self) -> set[int]:
+        """Where the names of functions stand that get a mark: where they are called or declared."""
+        source = self.source
+        changed = [each for each in self.changed.values() if each.kernel is None]
+        names = {each.name for each in changed}
+        heads = {each.opening - 1: each for each in source.functions}
+        return {
+            index
+            for index in (source.places(*names) if names else ())
+            if source.text(index + 1) in ("(", "<")
+            and any(each in changed for each in ([heads[index]] if index in heads else functions_meant(source, index)))
+        }
 
     def tokens(self) -> list[Token]:
         source = self.source
@@ -60,11 +74,11 @@ class _Program:
         output: list[Token] = []
         position = 0
         bodies = {each.body_open: each for each in self.changed.values()}
-        calls = set(calls_between(source, self.marked, 0, len(tokens))) if self.marked else set()
+        calls = self._calls()
         while position < len(tokens):
             function = bodies.get(position)
             if function is not None:
-                output += BodyWriter(source, function, self.waiting).tokens()
+                output += BodyWriter(source, function).tokens()
                 position = function.body_close + 1
                 continue
             output.append(tokens[position])

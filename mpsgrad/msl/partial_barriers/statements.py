@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
-from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Statement
+from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Section, Statement
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.instrument.tree import NotUnderstood
 from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.partial_barriers.values import Flow, ValueWriter
-from mpsgrad.msl.tokens import Token, skip_attributes
+from mpsgrad.msl.tokens import IDENTIFIER, Token, skip_attributes
 
 ACTIVE = f"active{RENAMED_SUFFIX}"
 _RESULT = f"result{RENAMED_SUFFIX}"
@@ -23,8 +23,8 @@ _HEAD_WORDS = frozenset({"static", "inline", "constexpr", "METAL_FUNC"})
 class BodyWriter(ValueWriter):
     """Writes the body of one function."""
 
-    def __init__(self, source: Source, function: Function, waiting: Collection[str]) -> None:
-        super().__init__(source, function, waiting)
+    def __init__(self, source: Source, function: Function) -> None:
+        super().__init__(source, function)
         self._returned = self._return_type()
 
     def tokens(self) -> list[Token]:
@@ -93,7 +93,9 @@ class BodyWriter(ValueWriter):
             return [*prefix, *self._if(statement, flow)]
         if text in LOOPS:
             return self._loop(prefix, statement, flow)
-        if text == "switch" or text in LABELS or self._text(end - 1) != ";":
+        if text == "switch":
+            return [*prefix, *self._switch(statement, flow)]
+        if text in LABELS or self._text(end - 1) != ";":
             raise NotUnderstood(first)
         return [*prefix, *self._simple(first, end, flow)]
 
@@ -142,7 +144,7 @@ class BodyWriter(ValueWriter):
         targets = LOOPS if text == "continue" else (*LOOPS, "switch")
         if any(each.end > index for each in self._source.statements.deciding(*targets, start=start, end=index)):
             return None
-        first = flow.leaves_loop if text == "break" else flow.leaves_turn
+        first = flow.at_break if text == "break" else flow.at_continue
         if first is None:
             raise NotUnderstood(index)
         return flow.marks[first:]
@@ -186,36 +188,111 @@ class BodyWriter(ValueWriter):
             output += [*self._part(arm, flow.inside(mark)), *self._made(arm[1] - 1, "}")]
         return [*output, *self._made(statement.end - 1, "}")]
 
+    def _switch(self, statement: Statement, flow: Flow) -> list[Token]:
+        """A mark for each section: of the threads whose value it has, and of those that come from the one before."""
+        source = self._source
+        first, (start, end) = statement.word, statement.condition
+        sections = source.statements.sections(statement)
+        self._refuse_entangled(statement, sections)
+        if self._declaration(start, end + 1, flow) is not None or len(source.statements.clauses((start, end))) > 1:
+            raise NotUnderstood(start)
+        before, value = self._value(start, end, flow)
+        chosen = self._name("chosen")
+        output = [*self._made(first, "{"), *before, *self._made(first, f"const auto {chosen} =")]
+        output += [*self._if_active(start, end, value, flow), *self._made(first, ";")]
+        cases = [label for section in sections for label in section.labels if self._text(label) == "case"]
+        above = "false"
+        for section in sections:
+            mark, place = self._name("active"), section.labels[0]
+            output += self._made(place, f"bool {mark} = {flow.mark} && ( {above}")
+            for label in section.labels:
+                output += self._made(label, "||")
+                output += self._has_value(label, chosen) if label in cases else self._has_none(label, cases, chosen)
+            asked = f"if ( {ANY_THREAD} ( {mark} ) ) {{" if self._waits(section.start, section.end) else "{"
+            output += self._made(place, f") ; {asked}")
+            inside = replace(flow.inside(mark), at_break=len(flow.marks))
+            output += [*self._statements(section.start, section.end, inside), *self._made(place, "}")]
+            above = mark
+        return [*output, *self._made(statement.end - 1, "}")]
+
+    def _has_value(self, label: int, chosen: str) -> list[Token]:
+        """Whether the value is that of the ``case``, or one in its range."""
+        end = self._source.statements.colon(label)
+        dots = next(iter(self._source.places("...", start=label, end=end)), end)
+        output = self._made(label, f"( {chosen} {'==' if dots == end else '>='} (")
+        output += [token.at(token) for token in self._tokens[label + 1 : dots]]
+        if dots < end:
+            output += self._made(label, f") && {chosen} <= (")
+            output += [token.at(token) for token in self._tokens[dots + 1 : end]]
+        return [*output, *self._made(label, ") )")]
+
+    def _has_none(self, label: int, cases: Sequence[int], chosen: str) -> list[Token]:
+        """Whether the value is that of no ``case``."""
+        output = self._made(label, "! ( false")
+        for case in cases:
+            output += [*self._made(label, "||"), *self._has_value(case, chosen)]
+        return [*output, *self._made(label, ")")]
+
+    def _refuse_entangled(self, statement: Statement, sections: Sequence[Section]) -> None:
+        """Raises where sections are not apart: labels in inner statements, variables of those above."""
+        source = self._source
+        for body in statement.parts:
+            labels = {label for section in sections for label in section.labels}
+            inner = source.statements.deciding("switch", start=body[0], end=body[1])
+            labels_inside = {k for each in inner for k in source.places(*LABELS, start=each.start, end=each.end)}
+            for label in source.places(*LABELS, start=body[0], end=body[1]):
+                if label not in labels | labels_inside:
+                    raise NotUnderstood(label)
+            first = min(labels, default=body[1])
+            if first > body[0] + (self._text(body[0]) == "{"):
+                raise NotUnderstood(body[0])
+            for section in sections:
+                for index in range(section.end, body[1]):
+                    variable = source.variable(self._text(index), index) if source.kind(index) == IDENTIFIER else None
+                    if variable is not None and section.start <= variable.place < section.end:
+                        raise NotUnderstood(index)
+
     def _loop(self, prefix: Sequence[Token], statement: Statement, flow: Flow) -> list[Token]:
         first, end = statement.word, statement.end
         word = self._text(first)
         clauses = self._source.statements.clauses(statement.condition)
-        if not statement.parts or self._waits(*statement.condition) or len(clauses) != (3 if word == "for" else 1):
+        if not statement.parts or len(clauses) != (3 if word == "for" else 1):
             raise NotUnderstood(first)
+        if word == "for" and self._waits(*clauses[2]):
+            raise NotUnderstood(clauses[2][0])
         mark = self._name("active")
-        inner = replace(flow.inside(mark), leaves_loop=len(flow.marks), leaves_turn=None)
+        inner = replace(flow.inside(mark), at_break=len(flow.marks), at_continue=None)
         output = [*self._made(first, "{"), *self._made(first, f"bool {mark} = {flow.mark} ;")]
         start: list[Token] = []
         if word == "for" and clauses[0][1] > clauses[0][0]:
             begin, semicolon = clauses[0]
             started = self._declaration(begin, semicolon + 1, flow)
             if started is None:
-                output += self._apart((), begin, semicolon + 1, flow)
+                output += self._simple(begin, semicolon + 1, flow)
+            elif self._waits(begin, semicolon):
+                output += started
             else:
                 start = started[:-1]
         condition = clauses[len(clauses) // 2]
         if self._declaration(condition[0], condition[1] + 1, flow) is not None:
             raise NotUnderstood(condition[0])
         asked = self._made(first, f"{ANY_THREAD} ( {mark}")
+        before: list[Token] = []
         if condition[1] > condition[0]:
-            asked = [*asked, *self._made(first, f"= {mark} && ("), *self._tokens[slice(*condition)]]
-            asked += self._made(first, ")")
+            before, value = self._value(*condition, flow.inside(mark))
+            asked = [*asked, *self._made(first, f"= {mark} && ("), *value, *self._made(first, ")")]
         asked += self._made(first, ")")
         step = self._tokens[slice(*clauses[2])] if word == "for" else []
         turn = self._name("active")
         done = [*self._made(first, "{"), *self._made(first, f"bool {turn} = {mark} ;")]
-        done += self._part(statement.parts[0], replace(inner.inside(turn), leaves_turn=len(inner.marks)))
+        done += self._part(statement.parts[0], replace(inner.inside(turn), at_continue=len(inner.marks)))
         done += self._made(end - 1, "}")
+        if before:
+            # What all threads do for the condition stands with it in the turn.
+            before += [*self._made(first, "if ( !"), *asked, *self._made(first, ") break ;")]
+            done = [*self._made(first, "{"), *(done + before if word == "do" else before + done)]
+            done += self._made(end - 1, "}")
+            asked = self._made(first, "true")
         if word == "do":
             loop = [self._tokens[first], *done, *self._made(end - 1, "while ("), *asked, *self._made(end - 1, ") ;")]
         else:

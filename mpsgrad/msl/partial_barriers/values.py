@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mpsgrad.msl.analysis.divergence import BARRIER, calls_between
+from mpsgrad.msl.analysis.calls import functions_meant, reaching
+from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
@@ -21,12 +22,12 @@ _HARMLESS = frozenset("+ - * & | ^ ~ ! < > <= >= == != && || << >> . :: ,".split
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The marks around a statement, the outermost first; which of them ``break`` and ``continue`` take away, from the
-    first on, None outside of loops."""
+    """The marks around a statement, the outermost first; from which one on ``break`` and ``continue`` take them away,
+    None where there is nothing to leave."""
 
     marks: tuple[str, ...]
-    leaves_loop: int | None = None
-    leaves_turn: int | None = None
+    at_break: int | None = None
+    at_continue: int | None = None
 
     @property
     def mark(self) -> str:
@@ -37,9 +38,9 @@ class Flow:
 
 
 class ValueWriter:
-    """Writes the values in the body of one function; ``waiting`` are the names of functions with barriers."""
+    """Writes the values in the body of one function."""
 
-    def __init__(self, source: Source, function: Function, waiting: Collection[str]) -> None:
+    def __init__(self, source: Source, function: Function) -> None:
         self._source = source
         self._tokens = source.tokens
         self._text = source.text
@@ -47,8 +48,7 @@ class ValueWriter:
         self._place = function.body_open
         self._declarators = DeclaratorReader(self._source, self._is_variable)
         self._trees = TreeReader(self._source, self._is_variable)
-        self._calling = waiting
-        self._waiting = {*waiting, BARRIER}
+        self._waiting = reaching(source, BARRIER)
         self._count = 0
 
     def _is_variable(self, name: str) -> bool:
@@ -62,7 +62,7 @@ class ValueWriter:
         return f"{kind}_{self._count}{RENAMED_SUFFIX}"
 
     def _waits(self, start: int, end: int) -> bool:
-        return bool(calls_between(self._source, self._waiting, start, end))
+        return bool(self._waiting.calls(start, end))
 
     def _value(self, start: int, end: int, flow: Flow) -> tuple[list[Token], list[Token]]:
         """What is to be done by all threads before an expression, and the expression without it: nothing is left of a
@@ -94,19 +94,22 @@ class ValueWriter:
         """Moves the calls in ``node`` of functions that wait to ``before``."""
         if not self._waits(node.start, node.end):
             return
-        chooses = node.kind == "ternary" or node.kind == "binary" and node.text in ("&&", "||")
-        if node.kind in ("opaque", "unevaluated") or chooses and self._waits(node.parts[0].end, node.end):
+        if node.kind in ("opaque", "unevaluated"):
             raise NotUnderstood(node.start)
-        is_call = node.kind == "call" and node.parts[0].text in self._calling
-        for part in node.parts[1:] if is_call else node.parts:
+        chooses = node.kind == "ternary" or node.kind == "binary" and node.text in ("&&", "||")
+        if (chooses or node.kind == "comma") and self._waits(node.parts[0].end, node.end):
+            self._take_in_order(node, flow, before, replaced)
+            return
+        functions = self._called(node) if node.kind == "call" else []
+        for part in node.parts[1:] if functions else node.parts:
             self._take_calls(part, flow, before, replaced)
-        if not is_call:
-            if node.kind in ("name", "member", "arrow") and not node.parts:
+        if not functions:
+            is_member = node.kind in ("member", "arrow")
+            if node.kind == "name" or is_member and self._waits(node.place, node.end):
                 raise NotUnderstood(node.start)
             return
         opening = node.place
         call = self._tokens[node.start : opening + 1] + self._made(opening, flow.mark)
-        functions = self._source.functions_by_name[node.parts[0].text]
         for position, argument in enumerate(node.parts[1:]):
             start, end = argument.start, argument.end
             inner = self._spliced(start, end, replaced)
@@ -115,14 +118,50 @@ class ValueWriter:
         call.append(self._tokens[node.end - 1])
         replaced[:] = [each for each in replaced if not node.start <= each[0][0] < node.end]
         if all(self._text(function.opening - 2) == "void" for function in functions):
-            if not is_whole:
-                raise NotUnderstood(node.start)
             before += [*call, *self._made(opening, ";")]
-            replaced.append(((node.start, node.end), []))
+            replaced.append(((node.start, node.end), [] if is_whole else self._made(opening, "( void ) 0")))
         else:
             name = self._name("called")
             before += [*self._made(opening, f"auto {name} ="), *call, *self._made(opening, ";")]
             replaced.append(((node.start, node.end), self._made(opening, name)))
+
+    def _take_in_order(
+        self, node: Node, flow: Flow, before: list[Token], replaced: list[tuple[Range, list[Token]]]
+    ) -> None:
+        """Does what stands before ``?``, ``&&``, ``||`` or a comma first, and then what it decides to be done."""
+        first, *others = node.parts
+        self._take_calls(first, flow, before, replaced)
+        value = self._spliced(first.start, first.end, replaced)
+        replaced[:] = [each for each in replaced if not first.start <= each[0][0] < first.end]
+        made = self._made
+        if node.kind == "comma":
+            before += [*made(node.place, f"if ( {flow.mark} ) {{"), *value, *made(node.place, "; }")]
+            replaced.append(((first.start, first.end), made(node.place, "( void ) 0")))
+            self._take_calls(others[0], flow, before, replaced)
+            return
+        chosen = self._name("chosen")
+        before += [*made(node.place, f"const bool {chosen} = {flow.mark} && ("), *value, *made(node.place, ") ;")]
+        replaced.append(((first.start, first.end), made(node.place, chosen)))
+        for number, part in enumerate(others):
+            if not self._waits(part.start, part.end):
+                continue
+            mark = chosen
+            if number or node.text == "||":
+                mark = self._name("active")
+                before += made(node.place, f"const bool {mark} = {flow.mark} && ! {chosen} ;")
+            self._take_calls(part, replace(flow, marks=(*flow.marks, mark)), before, replaced)
+
+    def _called(self, node: Node) -> list[Function]:
+        """The functions that may be called there, if any of them waits."""
+        called = node.parts[0]
+        if called.kind not in ("name", "member", "arrow"):
+            return []
+        place = called.place
+        if called.kind != "name":
+            if self._waits(called.start, place):
+                raise NotUnderstood(called.start)
+            place += 1 + (self._text(place + 1) == "template")
+        return functions_meant(self._source, place) if self._waits(place, place + 1) else []
 
     def _takes_reference(self, function: Function, position: int) -> bool:
         parameters = self._source.arguments(function.opening)

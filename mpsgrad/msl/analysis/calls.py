@@ -1,0 +1,138 @@
+"""Which functions a name may mean where it is called, and what comes to a function by calls."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+
+from mpsgrad.msl.analysis.expressions import expressions_of
+from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.tokens import IDENTIFIER
+
+
+class Reaching:
+    """Where ``words`` stand in one source, and functions in which they do, or that call such functions."""
+
+    def __init__(self, source: Source, words: Collection[str]) -> None:
+        self._source = source
+        holding: set[int] = set()
+        places = set(source.places(*words))
+        todo = sorted(places)
+        while todo:
+            found = [each for each in source.functions if each.start not in holding and _holds(each, todo)]
+            holding.update(each.start for each in found)
+            names = {each.name for each in found if each.kernel is None and each.name.isidentifier()}
+            todo = [
+                index
+                for index in source.places(*names)
+                if index not in places and any(each.start in holding for each in functions_meant(source, index))
+            ]
+            places.update(todo)
+        self._places = sorted(places)
+
+    def calls(self, start: int, end: int) -> list[int]:
+        """Where one of the words or functions is called between ``start`` and ``end``."""
+        return [
+            index
+            for index in self._places[bisect_left(self._places, start) : bisect_left(self._places, end)]
+            if self._source.text(index + 1) in ("(", "<")
+        ]
+
+
+def reaching(source: Source, *words: str) -> Reaching:
+    """What comes to one of ``words``."""
+    return source.keep((Reaching, words), lambda: Reaching(source, words))
+
+
+def _holds(function: Function, places: list[int]) -> bool:
+    first = bisect_left(places, function.body_open)
+    return first < len(places) and places[first] < function.body_close
+
+
+def functions_meant(source: Source, index: int) -> list[Function]:
+    """The functions that the name at ``index`` may mean: none where it is a variable's, all of the name where the class
+    of the object or what stands before ``::`` cannot be told."""
+    return source.keep((functions_meant, index), lambda: list(_meant(source, index)))
+
+
+def _meant(source: Source, index: int) -> Iterator[Function]:
+    name = source.text(index)
+    place = index - 1 - (source.text(index - 1) == "template")
+    before = source.text(place)
+    functions = source.functions_by_name.get(name, [])
+    owners: Collection[str] | None
+    if before in (".", "->"):
+        functions = [each for each in functions if each.owner is not None]
+        owners = _classes_of_object(source, place)
+    elif before == "::":
+        owners = _classes_named(source, _name_before(source, place - 1))
+    else:
+        variable = source.variable(name, index)
+        # A member function is declared like a member with a value.
+        if variable is not None and not (source.text(variable.place + 1) == "(" and not source.in_body(variable.place)):
+            return
+        owners = _classes_around(source, index)
+        own = [each for each in functions if any(_is_in(source, each.opening, owner) for owner in owners)]
+        if own or not any(_has_base(source, owner) for owner in owners):
+            free = [each for each in functions if not each.owner or each.owner == name]
+            yield from own or free
+            return
+    for each in functions:
+        if owners is None or any(_is_in(source, each.opening, owner) or _has_base(source, owner) for owner in owners):
+            yield each
+
+
+def _classes_of_object(source: Source, dot: int) -> Collection[str] | None:
+    first = source.chain_start(dot)
+    if source.text(first) == "this" and first == dot - 1:
+        return _classes_around(source, dot)
+    kind = expressions_of(source).type_of(first, dot) if source.kind(first) == IDENTIFIER else None
+    return [kind.base] if kind is not None and kind.base in source.struct_bodies else None
+
+
+def _name_before(source: Source, index: int) -> str:
+    """The name that ends at ``index``, without its template arguments."""
+    depth = 0
+    while source.text(index) in (">", ">>") or depth:
+        text = source.text(index)
+        if text in ("", ";", "{", "}"):
+            return ""
+        depth += text.count(">") - text.count("<")
+        index -= 1
+    return source.text(index)
+
+
+def _classes_named(source: Source, name: str, depth: int = 0) -> Collection[str] | None:
+    """The classes that ``name`` may stand for, by aliases, too; None where that cannot be told."""
+    if name in source.struct_bodies:
+        return [name]
+    found: list[str] = []
+    for index in source.places(name):
+        if source.text(index - 1) == "using" and source.text(index + 1) == "=" and depth < 8:
+            end = index + 2
+            while source.kind(end) == IDENTIFIER or source.text(end) == "::":
+                end += 1
+            classes = _classes_named(source, source.text(end - 1), depth + 1)
+            if classes is None:
+                return None
+            found += classes
+    return found or None
+
+
+def _classes_around(source: Source, index: int) -> list[str]:
+    return [name for name in source.struct_bodies if _is_in(source, index, name)]
+
+
+def _is_in(source: Source, index: int, name: str) -> bool:
+    return any(start < index < end for start, end, _ in source.struct_bodies[name])
+
+
+def _has_base(source: Source, name: str) -> bool:
+    """Whether functions of the class may be those of another."""
+    for start, _, _ in source.struct_bodies[name]:
+        index = start - 1
+        while source.text(index) not in ("", ";", "}", "{", "struct", "class"):
+            if source.text(index) == ":":
+                return True
+            index -= 1
+    return False
