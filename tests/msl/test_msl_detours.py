@@ -27,6 +27,7 @@ FUNCTION = f"""uint of(uint a, uint b, thread uint& out) {{
 CALLED = f"""uint one(thread uint& a, uint b) {{ {LONG} return 10; }}
 uint two(thread uint& a, uint b) {{ {ROLLED} return 20; }}
 """
+PLAIN = "struct Plain { uint one() const { return 1; } uint two() const { return 2; } };\nconstant Plain plain = {};\n"
 
 
 CONSTANT = """constexpr int power(int base, int exponent) {
@@ -137,6 +138,7 @@ def short_ways(body: str, functions: str) -> list[str]:
         ("uint out; r = of(a, b, out);", FUNCTION, ["return {};"]),
         ("r = one(a, b) + two(a, b);", CALLED, []),
         ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};", "return {};"]),
+        ("r = (a & 1) ? Plain{}.one() : plain.two();", f"{CALLED}{PLAIN}", []),
         (f"if (a & 1) {{ threadgroup_barrier(mem_flags::mem_none); {LONG} }} else {{ {LONG} }}", "", []),
     ],
 )

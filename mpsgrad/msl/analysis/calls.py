@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
@@ -30,18 +30,19 @@ class Reaching:
             places.update(todo)
         self._places = sorted(places)
 
+    def places(self, start: int, end: int) -> list[int]:
+        """Where one of the words, or the name of one of the functions, stands between ``start`` and ``end``."""
+        return self._places[bisect_left(self._places, start) : bisect_left(self._places, end)]
+
     def calls(self, start: int, end: int) -> list[int]:
-        """Where one of the words or functions is called between ``start`` and ``end``."""
-        return [
-            index
-            for index in self._places[bisect_left(self._places, start) : bisect_left(self._places, end)]
-            if self._source.text(index + 1) in ("(", "<")
-        ]
+        """Those of the places at which something may be called."""
+        return [index for index in self.places(start, end) if self._source.text(index + 1) in ("(", "<")]
 
 
-def reaching(source: Source, *words: str) -> Reaching:
+def reaching(source: Source, words: Iterable[str]) -> Reaching:
     """What comes to one of ``words``."""
-    return source.keep((Reaching, words), lambda: Reaching(source, words))
+    known = frozenset(words)
+    return source.keep((Reaching, known), lambda: Reaching(source, known))
 
 
 def _holds(function: Function, places: list[int]) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from mpsgrad.msl.analysis.calls import functions_meant, reaching
 from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import Function, Source
@@ -52,21 +53,21 @@ class _Finder:
         self._source = source
         self._loops = loops_of(source)
         self.found: dict[int, Detour] = {}
+        self._with_flow = reaching(source, DECIDING)
+        barriers = reaching(source, _BARRIERS)
         for choice in source.statements.deciding("if", "switch"):
             arms = choice.parts
             if choice.is_constexpr or not source.in_body(choice.word):
                 continue
-            if any(source.places(*self._with_barriers, start=start, end=end) for start, end in arms):
+            if any(barriers.places(*arm) for arm in arms):
                 # All threads choose the same.
                 continue
             if source.text(choice.word) == "switch":
                 self._pass_by_sections(source.statements.sections(choice))
             else:
                 self._pass_by_arms(arms)
-        for name in self._calls_in_choices():
-            for function in source.functions_by_name[name]:
-                if function.kernel is None:
-                    self._pass_by_body(function)
+        for function in self._called_in_choices():
+            self._pass_by_body(function)
 
     def _pass_by_arms(self, arms: Sequence[Range]) -> None:
         if len(arms) > 1 and all(self._flow(*arm) for arm in arms) and any(self._flow(*arm) > 1 for arm in arms):
@@ -104,29 +105,22 @@ class _Finder:
     def _pass_by(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
         self.found[part[0]] = Detour(self._source.tokens[part[0]], jump, is_alone)
 
-    def _calls_in_choices(self) -> set[str]:
+    def _called_in_choices(self) -> list[Function]:
         """The functions with flow that are called in statements that choose among several such calls."""
         source = self._source
-        by_statement: dict[int, list[str]] = {}
-        for place in source.places(*self._with_flow) if self._with_flow else []:
-            if source.text(place + 1) in ("(", "<") and source.in_body(place):
-                by_statement.setdefault(self._statement_start(place), []).append(source.text(place))
-        return {
-            name
-            for start, names in by_statement.items()
-            if len(names) > 1
+        by_statement: dict[int, list[int]] = {}
+        for place in self._with_flow.calls(0, len(source.tokens)):
+            if source.text(place) not in DECIDING and source.in_body(place):
+                by_statement.setdefault(self._statement_start(place), []).append(place)
+        return [
+            function
+            for start, places in by_statement.items()
+            if len(places) > 1
             and source.places(*_CHOICES, start=start, end=source.statements.at(start).end)
-            for name in names
-        }
-
-    @cached_property
-    def _with_flow(self) -> frozenset[str]:
-        """The names of functions that have flow of their own, or call one that has."""
-        return self._source.functions_that_reach(DECIDING)
-
-    @cached_property
-    def _with_barriers(self) -> frozenset[str]:
-        return self._source.functions_that_reach(_BARRIERS) | set(_BARRIERS)
+            for place in places
+            for function in functions_meant(source, place)
+            if function.kernel is None
+        ]
 
     def _flow(self, start: int, end: int) -> int:
         """How much flow there is: nothing, one condition, or more."""
@@ -140,13 +134,13 @@ class _Finder:
         source = self._source
         places: list[int] = []
         amounts: list[int] = []
-        for index in source.places(*DECIDING, "else", *_CHOICES, *self._with_flow):
+        for index in sorted({*source.places("else", *_CHOICES), *self._with_flow.places(0, len(source.tokens))}):
             text = source.text(index)
             if text == "if":
                 amount = 1
             elif text in _CHOICES:
                 amount = int(self._decides_about_memory(index))
-            elif text not in self._with_flow:
+            elif text in DECIDING or text == "else":
                 amount = 0 if self._loops.is_surely_unrolled(index) else 2
             else:
                 amount = 2 if source.text(index + 1) in ("(", "<") else 0

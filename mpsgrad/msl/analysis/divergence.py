@@ -89,7 +89,7 @@ class _Divergence:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._waiting = reaching(source, BARRIER)
+        self._waiting = reaching(source, [BARRIER])
         self._bodies = [
             (each.body_open, each.body_close)
             for each in source.functions

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from mpsgrad.msl.analysis.calls import Reaching, reaching
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.statements import LOOPS, Range
 from mpsgrad.msl.tokens import IDENTIFIER, Token
@@ -34,7 +35,7 @@ class Exits(NamedTuple):
 def exits_to_keep_inside(source: Source) -> Exits:
     """What leads out of loops of ``source`` so."""
     ways = _Ways(source)
-    if not ways.together:
+    if not source.matches(_OF_SIMDGROUPS):
         return Exits()
     tokens = source.tokens
     jumps: dict[int, bool] = {}
@@ -62,15 +63,13 @@ class _Ways:
         self._source = source
 
     @cached_property
-    def together(self) -> frozenset[str]:
-        """The names of functions of simdgroups, and of those that call them."""
+    def _together(self) -> Reaching:
         source = self._source
-        words = {source.text(index) for index in source.matches(_OF_SIMDGROUPS)}
-        return source.functions_that_reach(words) | words
+        return reaching(source, {source.text(index) for index in source.matches(_OF_SIMDGROUPS)})
 
     def are_together(self, part: Range) -> bool:
         """Whether a function of simdgroups is called there."""
-        return bool(self._source.places(*self.together, start=part[0], end=part[1]))
+        return bool(self._together.places(*part))
 
     def loops(self) -> Iterator[tuple[Range, Range]]:
         """The condition and the body of each loop."""

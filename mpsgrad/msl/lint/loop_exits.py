@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mpsgrad.msl.analysis.calls import reaching
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.statements import LOOPS, Range
 from mpsgrad.msl.lint.flow import positions_in_threadgroup, splits_simdgroup
@@ -29,9 +30,9 @@ def simdgroups_leave_loops_together(source: Source) -> Iterator[Found]:
     called = {source.text(index) for index in source.calls(_TOGETHER)} - source.declared_functions
     if not called:
         return
-    together = called | source.functions_that_reach(called)
+    together = reaching(source, called)
     for kernel in source.program.kernels:
-        if not source.places(*together, start=kernel.body_open, end=kernel.body_close):
+        if not together.places(kernel.body_open, kernel.body_close):
             continue
         seen: set[int] = set()
         for loop, body in _loops(source, kernel):
@@ -40,8 +41,8 @@ def simdgroups_leave_loops_together(source: Source) -> Iterator[Found]:
                 if arm is None:
                     continue
                 end = source.expression_end(jump)
-                for index in source.calls(together):
-                    if arm <= index < end and index not in seen:
+                for index in together.calls(arm, end):
+                    if index not in seen:
                         seen.add(index)
                         yield (
                             source.tokens[index],

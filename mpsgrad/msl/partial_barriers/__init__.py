@@ -48,7 +48,7 @@ class _Program:
     def _beside(self, function: Function) -> Iterator[Function]:
         """The functions that wait and may be called in ``function``, and those that may be called in its place."""
         source = self.source
-        for index in reaching(source, BARRIER).calls(function.body_open, function.body_close):
+        for index in reaching(source, [BARRIER]).calls(function.body_open, function.body_close):
             yield from functions_meant(source, index)
         for index in source.places(function.name) if function.kernel is None else ():
             meant = functions_meant(source, index)

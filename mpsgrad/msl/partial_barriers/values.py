@@ -48,7 +48,7 @@ class ValueWriter:
         self._place = function.body_open
         self._declarators = DeclaratorReader(self._source, self._is_variable)
         self._trees = TreeReader(self._source, self._is_variable)
-        self._waiting = reaching(source, BARRIER)
+        self._waiting = reaching(source, [BARRIER])
         self._count = 0
 
     def _is_variable(self, name: str) -> bool:
