@@ -143,6 +143,15 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         f"for (uint h = 32; h > 0; h /= 2) {{ if (t < h) s[t] += s[t + h]; do {WAIT} while (k++ < 6); }} y[i] = s[0];",
         lambda x: np.full_like(x, x.sum()),
     ),
+    "objects that are called": (
+        "struct Summed { threadgroup float* s; uint t; float operator()(float v) thread {"
+        f"s[t] = v; {WAIT} {TREE} float r = s[0]; {WAIT} return r; }}"
+        f"void operator()(float v, thread float& r) thread {{ s[t] = v; {WAIT} {TREE} r += s[0]; {WAIT} }} }};"
+        "struct Holder { Summed all; float of(float v) thread { return all(v); } };\n",
+        f"{CLEARED} if (i >= n) return; Summed sum = {{s, t}}; Holder holder = {{sum}};"
+        "float r = x[i] > 0 ? sum(x[i]) : 0; sum(x[i], r); y[i] = r + holder.of(x[i]) + holder.all(x[i]);",
+        lambda x: np.full_like(x, 4 * x.sum()),
+    ),
     "a switch": (
         "",
         f"{CLEARED} if (i >= n) return; switch (int(n) % 3) {{ case 0: y[i] = 1; case 1: s[t] = x[i]; {WAIT} {TREE}"

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 
 from mpsgrad.msl.analysis.expressions import expressions_of
-from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.tokens import IDENTIFIER
 
 
@@ -21,10 +21,9 @@ class Reaching:
         while todo:
             found = [each for each in source.functions if each.start not in holding and _holds(each, todo)]
             holding.update(each.start for each in found)
-            names = {each.name for each in found if each.kernel is None and each.name.isidentifier()}
             todo = [
                 index
-                for index in source.places(*names)
+                for index in places_of_names(source, found)
                 if index not in places and any(each.start in holding for each in functions_meant(source, index))
             ]
             places.update(todo)
@@ -45,6 +44,23 @@ def reaching(source: Source, words: Iterable[str]) -> Reaching:
     return source.keep((Reaching, known), lambda: Reaching(source, known))
 
 
+def places_of_names(source: Source, functions: Iterable[Function]) -> list[int]:
+    """Where names stand that may mean one of ``functions``; kernels have none. That of ``operator()`` is its last
+    bracket, or the name of an object that is called."""
+    names = {each.name for each in functions if each.kernel is None}
+    found = {index for index in source.places(*names - {")"})} if names else set()
+    if ")" in names:
+        found.update(index + 2 for index in source.places("operator") if source.text(index + 2) == ")")
+        found.update(index for index in source.calls() if source.variable(source.text(index), index) is not None)
+        found.update(index - 1 for index in source.places("(") if source.text(index - 2) in (".", "->"))
+    return sorted(found)
+
+
+def name_place(function: Function) -> int:
+    """Where the name of a function begins in its head."""
+    return function.opening - (3 if function.name == ")" else 1)
+
+
 def _holds(function: Function, places: list[int]) -> bool:
     first = bisect_left(places, function.body_open)
     return first < len(places) and places[first] < function.body_close
@@ -58,11 +74,14 @@ def functions_meant(source: Source, index: int) -> list[Function]:
 
 def _meant(source: Source, index: int) -> Iterator[Function]:
     name = source.text(index)
-    place = index - 1 - (source.text(index - 1) == "template")
+    place = index - 1 - (source.text(index - 1) == "template") - 2 * (name == ")")
     before = source.text(place)
     functions = source.functions_by_name.get(name, [])
     owners: Collection[str] | None
     if before in (".", "->"):
+        if not functions:
+            yield from _called_objects(source, source.variables.get(name, []))
+            return
         functions = [each for each in functions if each.owner is not None]
         owners = _classes_of_object(source, place)
     elif before == "::":
@@ -71,6 +90,8 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
         variable = source.variable(name, index)
         # A member function is declared like a member with a value.
         if variable is not None and not (source.text(variable.place + 1) == "(" and not source.in_body(variable.place)):
+            if source.text(index + 1) == "(" and index != variable.place:
+                yield from _called_objects(source, [variable])
             return
         owners = _classes_around(source, index)
         own = [each for each in functions if any(_is_in(source, each.opening, owner) for owner in owners)]
@@ -81,6 +102,18 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
     for each in functions:
         if owners is None or any(_is_in(source, each.opening, owner) or _has_base(source, owner) for owner in owners):
             yield each
+
+
+def _called_objects(source: Source, variables: Iterable[Variable]) -> Iterator[Function]:
+    """The functions that are called by the names of objects, where their classes can be told."""
+    for variable in variables:
+        index = variable.place - 1
+        while source.text(index) in ("&", "*", "const"):
+            index -= 1
+        owners = _classes_named(source, _name_before(source, index)) or ()
+        for each in source.functions_by_name.get(")", []):
+            if any(_is_in(source, each.opening, owner) for owner in owners):
+                yield each
 
 
 def _classes_of_object(source: Source, dot: int) -> Collection[str] | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mpsgrad.msl.analysis.calls import functions_meant, reaching
+from mpsgrad.msl.analysis.calls import functions_meant, places_of_names, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.instrument.tree import NotUnderstood
@@ -50,7 +50,7 @@ class _Program:
         source = self.source
         for index in reaching(source, [BARRIER]).calls(function.body_open, function.body_close):
             yield from functions_meant(source, index)
-        for index in source.places(function.name) if function.kernel is None else ():
+        for index in places_of_names(source, [function]):
             meant = functions_meant(source, index)
             if function in meant and source.in_body(index):
                 yield from meant
@@ -59,11 +59,10 @@ class _Program:
         """Where the names of functions stand that get a mark: where they are called or declared."""
         source = self.source
         changed = [each for each in self.changed.values() if each.kernel is None]
-        names = {each.name for each in changed}
         heads = {each.opening - 1: each for each in source.functions}
         return {
             index
-            for index in (source.places(*names) if names else ())
+            for index in places_of_names(source, changed)
             if source.text(index + 1) in ("(", "<")
             and any(each in changed for each in ([heads[index]] if index in heads else functions_meant(source, index)))
         }

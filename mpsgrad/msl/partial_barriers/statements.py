@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mpsgrad.msl.analysis.calls import name_place
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Section, Statement
@@ -46,7 +47,7 @@ class BodyWriter(ValueWriter):
         function, source = self._function, self._source
         if function.kernel is not None:
             return []
-        end = function.opening - 1
+        end = name_place(function)
         while source.text(end - 1) == "::":
             end -= 2
         start = function.start
@@ -56,7 +57,8 @@ class BodyWriter(ValueWriter):
         words = [token.text for token in head]
         if words == ["void"]:
             return []
-        if not words or {"auto", "&", "(", "operator", "~"} & set(words) or source.text(end) == "operator":
+        is_conversion = source.text(end) == "operator" and function.name != ")"
+        if not words or {"auto", "&", "(", "operator", "~"} & set(words) or is_conversion:
             raise NotUnderstood(function.opening)
         return [token for token in head if token.text != "const" or "*" in words]
 

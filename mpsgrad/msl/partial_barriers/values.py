@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mpsgrad.msl.analysis.calls import functions_meant, reaching
+from mpsgrad.msl.analysis.calls import functions_meant, name_place, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
@@ -104,8 +104,7 @@ class ValueWriter:
         for part in node.parts[1:] if functions else node.parts:
             self._take_calls(part, flow, before, replaced)
         if not functions:
-            is_member = node.kind in ("member", "arrow")
-            if node.kind == "name" or is_member and self._waits(node.place, node.end):
+            if not any(self._waits(part.start, part.end) for part in node.parts):
                 raise NotUnderstood(node.start)
             return
         opening = node.place
@@ -117,7 +116,10 @@ class ValueWriter:
             call += [*self._made(opening, ","), *self._if_active(start, end, inner, flow, is_reference=is_reference)]
         call.append(self._tokens[node.end - 1])
         replaced[:] = [each for each in replaced if not node.start <= each[0][0] < node.end]
-        if all(self._text(function.opening - 2) == "void" for function in functions):
+        results = {self._text(name_place(function) - 1) == "void" for function in functions}
+        if len(results) > 1:
+            raise NotUnderstood(node.start)
+        if results == {True}:
             before += [*call, *self._made(opening, ";")]
             replaced.append(((node.start, node.end), [] if is_whole else self._made(opening, "( void ) 0")))
         else:
@@ -161,7 +163,9 @@ class ValueWriter:
             if self._waits(called.start, place):
                 raise NotUnderstood(called.start)
             place += 1 + (self._text(place + 1) == "template")
-        return functions_meant(self._source, place) if self._waits(place, place + 1) else []
+        functions = functions_meant(self._source, place) if self._waits(place, place + 1) else []
+        exact = [each for each in functions if len(self._source.arguments(each.opening)) == len(node.parts) - 1]
+        return exact or functions
 
     def _takes_reference(self, function: Function, position: int) -> bool:
         parameters = self._source.arguments(function.opening)
