@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from mpsgrad.errors import with_article
+from mpsgrad.msl.analysis.calls import argument_at
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
@@ -307,7 +308,7 @@ class VectorForms:
                 reads = tokens[start - 3].text == "auto" and tokens[end].text in (";", ",")
             else:
                 reads = before.text in ("(", ",") and tokens[end].text in (",", ")")
-                reads = reads and _called(source, start - 1) in templates
+                reads = reads and argument_at(source, start)[0] in templates
             kind = expressions_of(source).type_of(start, end) if reads else None
             if reads and (kind is None or kind.base in ("bool", "bfloat")):
                 self._names.used.add(WHOLE)
@@ -417,20 +418,10 @@ class VectorForms:
 
 def _parameter_of_braces(source: Source, index: int) -> str | None:
     """The vector that a function of the program takes where a call has the braces at ``index``, if it is certain."""
-    opening, position = index - 1, 0
-    while opening > 0 and source.text(opening) != "(":
-        position += source.text(opening) == ","
-        opening = source.close(opening) - 1 if source.text(opening) in (")", "]", "}") else opening - 1
-        if opening < 0 or source.text(opening) in (";", "{"):
-            return None
-    name = opening - 1
-    if source.text(name) == ">":
-        while name > 0 and source.text(name) != "<":
-            name -= 1
-        name -= 1
+    called, position = argument_at(source, index)
     found = set()
     has_several = len(split_commas(source.tokens[index + 1 : source.close(index)])) > 1
-    for function in source.functions_by_name.get(source.text(name), ()):
+    for function in source.functions_by_name.get(called, ()):
         parameters = source.arguments(function.opening)
         if position < len(parameters):
             words = [source.text(at) for at in range(*parameters[position])]
@@ -448,18 +439,6 @@ def _value_around(source: Source, index: int) -> int:
         closes = source.text(index - 1) in (")", "]", "}")
         index = source.close(index - 1) if closes and source.close(index - 1) >= 0 else index - 1
     return index
-
-
-def _called(source: Source, index: int) -> str:
-    """The name of what is called with the argument behind the bracket or comma at ``index``."""
-    while index > 0 and source.text(index) != "(":
-        if source.text(index) in (";", "{", "["):
-            return ""
-        index = source.close(index) - 1 if source.text(index) in (")", "]", "}") else index - 1
-    if source.text(index - 1) == ">":
-        while index > 0 and source.text(index) not in ("<", ";", "{"):
-            index -= 1
-    return source.text(index - 1)
 
 
 def _is_scalar(source: Source, function: Function, name: str) -> bool:

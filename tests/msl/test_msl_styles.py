@@ -105,6 +105,8 @@ struct Turn {
   Turn operator*(const thread Turn& o) const thread { return Turn(float2(v.x * o.v.x - v.y * o.v.y, v.x * o.v.y + v.y * o.v.x)); }
 };
 uint2 two(uint i) { return {i, i + 7}; }
+template <int A, int B> float grown(float x) { return x + A * B; }
+float2 scaled(float a, float2 v) { return a * v; }
 kernel void values(device float* out, device const array<float, 2>* pairs) {
   int k = 0;
   out[k++] = total(made(1.0f)) * 100 + total(doubled(made(1.0f)));
@@ -126,14 +128,15 @@ kernel void values(device float* out, device const array<float, 2>* pairs) {
   uint2 braced{i, i + 2}, zero = uint2{0u};
   packed_float3 packed{0};
   out[k++] = (none + also).z + braced.y + two(i).y + zero.x + packed.y + 10 * (3 > 2 > 0);
+  out[k++] = scaled(grown<1, 2>(3), {1, 2}).y;
 }
 """
 
 
 def test_values_of_classes_and_vectors() -> None:
     pairs = np.array([[1, 2], [3, 4]], np.float32)
-    out = run(LIBRARY + VALUES, "values", np.zeros(6, np.float32), pairs, threads=1, of_user=True)[0]
-    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000 + 41, 3, 2 + 7 + 10]
+    out = run(LIBRARY + VALUES, "values", np.zeros(7, np.float32), pairs, threads=1, of_user=True)[0]
+    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000 + 41, 3, 2 + 7 + 10, 10]
     compile_for_cuda(translate(LIBRARY + VALUES, "cuda", launch="box").source, "values.metal")
 
 

@@ -85,7 +85,7 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
         functions = [each for each in functions if each.owner is not None]
         owners = _classes_of_object(source, place)
     elif before == "::":
-        owners = _classes_named(source, _name_before(source, place - 1))
+        owners = _classes_named(source, name_before(source, place - 1))
     else:
         variable = source.variable(name, index)
         # A member function is declared like a member with a value.
@@ -110,7 +110,7 @@ def _called_objects(source: Source, variables: Iterable[Variable]) -> Iterator[F
         index = variable.place - 1
         while source.text(index) in ("&", "*", "const"):
             index -= 1
-        owners = _classes_named(source, _name_before(source, index)) or ()
+        owners = _classes_named(source, name_before(source, index)) or ()
         for each in source.functions_by_name.get(")", []):
             if any(_is_in(source, each.opening, owner) for owner in owners):
                 yield each
@@ -124,7 +124,19 @@ def _classes_of_object(source: Source, dot: int) -> Collection[str] | None:
     return [kind.base] if kind is not None and kind.base in source.struct_bodies else None
 
 
-def _name_before(source: Source, index: int) -> str:
+def argument_at(source: Source, index: int) -> tuple[str, int]:
+    """The name of what is called with the argument that begins at ``index``, and the argument's number; an empty name
+    if nothing is."""
+    opening = index - 1
+    while opening > 0 and source.text(opening) not in ("(", ";", "{", "["):
+        opening = max(source.close(opening), 0) - 1 if source.text(opening) in (")", "]", "}") else opening - 1
+    if source.text(opening) != "(":
+        return "", 0
+    places = enumerate(source.arguments(opening))
+    return name_before(source, opening - 1), next((n for n, (start, end) in places if start <= index < end), 0)
+
+
+def name_before(source: Source, index: int) -> str:
     """The name that ends at ``index``, without its template arguments."""
     depth = 0
     while source.text(index) in (">", ">>") or depth:
