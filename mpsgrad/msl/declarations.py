@@ -53,6 +53,8 @@ def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
 
 def _without_other_names(tokens: list[Token]) -> list[Token]:
     """``tokens`` with the library's namespaces themselves for the names that ``namespace m = metal;`` gives them."""
+    if not any(tokens[index - 2].text == "namespace" for index, token in enumerate(tokens) if token.text == "="):
+        return tokens
     meanings: dict[str, list[Token]] = {}
     kept: list[Token] = []
     index = 0

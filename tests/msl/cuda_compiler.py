@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from mpsgrad.devices.cuda_compiler import FAST_MATH, LANGUAGE
-from mpsgrad.msl import translate
+from mpsgrad.devices.cuda_compiler import FAST_MATH, LANGUAGE, standard
+from mpsgrad.msl import Translation, translate
 
 ARCHITECTURE = "sm_90a"
 needs_compiler = pytest.mark.skipif(
@@ -17,10 +19,15 @@ needs_compiler = pytest.mark.skipif(
 
 
 def compile_for_cuda(source: str) -> None:
+    """Translates and compiles; raises what ``cuda.core`` raises."""
+    check_for_cuda(translate(source, "cuda", filename="test.metal", launch="box"), FAST_MATH)
+
+
+def check_for_cuda(translation: Translation, math: Mapping[str, Any]) -> None:
     """Compiles as far as LTO-IR, which does without code generation; raises what ``cuda.core`` raises."""
     from cuda.core import Program, ProgramOptions
 
-    options = {name: value for name, value in LANGUAGE.items() if name != "ptxas_options"}
-    translation = translate(source, "cuda", filename="test.metal", launch="box")
-    options |= {"name": "test.metal", "arch": ARCHITECTURE, "link_time_optimization": True, **FAST_MATH}
+    options = {name: value for name, value in LANGUAGE.items() if name != "ptxas_options"} | dict(math)
+    options |= {"name": "test.metal", "arch": ARCHITECTURE, "link_time_optimization": True}
+    options["std"] = standard(translation.source)
     Program(translation.source, "c++", ProgramOptions(**options)).compile("ltoir")

@@ -520,18 +520,30 @@ class Source:
         return found
 
     @cached_property
-    def _firsts(self) -> dict[str, list[int]]:
-        return {name: [variable.first for variable in variables] for name, variables in self.variables.items()}
+    def _scopes(self) -> dict[str, tuple[list[int], list[int]]]:
+        """By name, for each variable: where it begins, and the position of the last one before that lives on there."""
+        found = {}
+        for name, variables in self.variables.items():
+            around: list[int] = []
+            living: list[int] = []
+            for position, variable in enumerate(variables):
+                while living and variables[living[-1]].last <= variable.first:
+                    living.pop()
+                around.append(living[-1] if living else -1)
+                living.append(position)
+            found[name] = [variable.first for variable in variables], around
+        return found
 
     def variable(self, name: str, index: int) -> Variable | None:
         """The variable that ``name`` means at ``index``."""
         variables = self.variables.get(name)
         if variables is None:
             return None
-        for position in range(bisect_right(self._firsts[name], index) - 1, -1, -1):
-            if index < variables[position].last:
-                return variables[position]
-        return None
+        firsts, around = self._scopes[name]
+        position = bisect_right(firsts, index) - 1
+        while position >= 0 and index >= variables[position].last:
+            position = around[position]
+        return variables[position] if position >= 0 else None
 
     @cached_property
     def template_values(self) -> frozenset[str]:

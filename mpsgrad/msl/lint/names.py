@@ -58,7 +58,8 @@ def _library_names() -> frozenset[str]:
 )
 def names_are_declared(source: Source) -> Iterator[Found]:
     """Looks at names in functions of a whole source, and at members of its structs; those behind '::' are left to the
-    compiler, as is what looks like a name of the library, unless one of the library differs in a letter or two."""
+    compiler, as are its own functions, and what looks like a name of the library unless one of the library differs in a
+    letter or two."""
     if source.is_header:
         return
     names = _Names(source)
@@ -66,7 +67,7 @@ def names_are_declared(source: Source) -> Iterator[Found]:
     for start, end, _ in names.bodies:
         for index in names.uses(start, end):
             text = source.text(index)
-            if names.is_declared(index):
+            if names.is_declared(index) or text.startswith("__builtin_"):
                 continue
             if source.text(index + 1) == "(" and NOT_IN_METAL.match(text):
                 continue
@@ -108,15 +109,23 @@ class _Names:
             if source.kind(index) == IDENTIFIER and self._may_declare(index):
                 places.setdefault(source.text(index), []).append(index)
         self._declared = places
-        self._derives = any(
-            source.text(index + 2) == ":" or source.text(index + 2) == "final"
-            for index in source.places("struct", "class")
-        )
-        members = [(start, end) for bodies in source.struct_bodies.values() for start, end, _ in bodies]
-        self._members = members
+        self._scoped = frozenset(self._surely_scoped())
         self.bodies = sorted(
             (function.body_open, function.body_close, function.kernel is not None) for function in source.functions
         )
+
+    def _surely_scoped(self) -> Iterator[str]:
+        """The names that only variables have whose scopes are known: no members, which a derived struct has too."""
+        source = self._source
+        if any(source.text(index + 2) in (":", "final") for index in source.places("struct", "class")):
+            return
+        bodies = [(start, end) for bodies in source.struct_bodies.values() for start, end, _ in bodies]
+        for text, places in self._declared.items():
+            variables = source.variables.get(text, [])
+            if len(places) != len(variables) or {variable.place for variable in variables} != set(places):
+                continue
+            if not any(start < place < end for place in places for start, end in bodies):
+                yield text
 
     def uses(self, start: int, end: int) -> Iterator[int]:
         """The indices of the names in a body that must have been declared."""
@@ -149,14 +158,7 @@ class _Names:
             return text in source.declared_functions
         if text in source.functions_by_name and self._is_early(index):
             return False
-        variables = source.variables.get(text, [])
-        if self._derives or len(self._declared[text]) != len(variables):
-            return True
-        if {variable.place for variable in variables} != set(self._declared[text]):
-            return True
-        if any(start < place < end for place in self._declared[text] for start, end in self._members):
-            return True
-        return source.variable(text, index) is not None
+        return text not in self._scoped or source.variable(text, index) is not None
 
     def _is_early(self, index: int) -> bool:
         """Whether the name at ``index`` stands before all that may declare it, in no template and no class."""

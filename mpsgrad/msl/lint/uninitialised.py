@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
@@ -29,12 +30,31 @@ _NO_OBJECTS = frozenset({"threadgroup", "extern", "static", "constant"})
 def variables_have_values(source: Source) -> Iterator[Found]:
     """Sees variables and arrays of built-in types that no way to the place gives a value; what a function may have
     given one counts as such a way."""
+    places = sorted(_without_initialiser(source))
     for function in source.functions:
-        if source.text(function.body_open) == "{":
+        has_any = bisect_left(places, function.body_open) < bisect_left(places, function.body_close)
+        if has_any and source.text(function.body_open) == "{":
             reader = _Reader(source, function)
             reader.block(function.body_open + 1, function.body_close, {})
             for place, name in reader.found.items():
                 yield source.tokens[place], f"variable '{name}' is uninitialized when used here"
+
+
+def _without_initialiser(source: Source) -> Iterator[int]:
+    """The places of the variables of built-in types that are declared without a value."""
+    for variables in source.variables.values():
+        for variable in variables:
+            index = variable.place + 1
+            while source.text(index) == "[":
+                index = source.close(index) + 1
+            if source.text(index) not in ("=", "(", "{") and _is_built_in(variable):
+                yield variable.place
+
+
+def _is_built_in(variable: Variable) -> bool:
+    """Whether a variable may begin with any value: it is no reference, and no constructor is called."""
+    kind = variable.type
+    return not variable.is_reference and kind is not None and kind.known and kind.base in SIZES and not kind.columns
 
 
 class _Value(Enum):
@@ -223,20 +243,14 @@ class _Reader:
                 for argument in self._trees.arguments(index, self._source.close(index)):
                     self._read(argument, state)
                 index = self._source.close(index) + 1
-            elif not words & _NO_OBJECTS and self._is_built_in(place):
-                state[place] = _Value.NONE
+            elif not words & _NO_OBJECTS:
+                variable = self._source.variable(self._text(place), place + 1)
+                if variable is not None and variable.place == place and _is_built_in(variable):
+                    state[place] = _Value.NONE
             if index < end and self._text(index) != ",":
                 raise NotUnderstood(index)
             index += 1
         return state
-
-    def _is_built_in(self, place: int) -> bool:
-        """Whether the variable that is declared at ``place`` begins with any value."""
-        variable = self._source.variable(self._text(place), place + 1)
-        if variable is None or variable.place != place or variable.type is None or variable.is_reference:
-            return False
-        kind = variable.type
-        return kind.known and kind.base in SIZES and not kind.columns
 
     def _read(self, node: Node, state: dict[int, _Value], *, is_bound: bool = False) -> None:
         """Reads what ``node`` names; of what is only bound to a reference the value is given elsewhere."""
