@@ -447,20 +447,6 @@ class Source:
             found.setdefault(function.name, []).append(function)
         return found
 
-    def functions_that_reach(self, words: Iterable[str]) -> frozenset[str]:
-        """The names of functions, kernels left out, in which one of ``words`` or the name of another of them stands."""
-        functions = [each for each in self.functions if each.kernel is None and each.name.isidentifier()]
-        wanted, found = set(words), set[str]()
-        while wanted:
-            more = {
-                each.name
-                for each in functions
-                if each.name not in found and self.places(*wanted, start=each.body_open, end=each.body_close)
-            }
-            found |= more
-            wanted = more
-        return frozenset(found)
-
     @cached_property
     def declared_functions(self) -> frozenset[str]:
         """Names of functions that the program defines or declares: a type stands before the name."""
