@@ -390,7 +390,7 @@ def _is_stage(tokens: Sequence[Token], index: int) -> bool:
 
 
 _QUALIFIERS = frozenset({*ADDRESS_SPACES, "const", "noexcept"})
-_NOT_FUNCTIONS = frozenset({"if", "constexpr", "for", "while", "switch", "__attribute__", "alignas"})
+_NOT_FUNCTIONS = frozenset("if constexpr for while switch __attribute__ alignas decltype noexcept".split())
 
 
 def _read_local_classes(program: Program, opening: int, close: int) -> None:

@@ -421,15 +421,17 @@ struct Hit {{
     Hit() = default;
     Hit twice() {{ Hit t = *this; t.depth *= 2; return t; }}
 }};
+template <typename P> struct Rows {{ P p; auto at(int k) const -> decltype(p[0]) {{ return p[4 * k + 3]; }} }};
 kernel void f(device int* x, device long* y, {I}) {{
     Hit best;
     unsigned long int first = 1; long int second = 2; short int third = 3; unsigned fourth = i;
     device int (*rows)[4] = (device int (*)[4])(x + 4 * i);
-    best.depth = first + second + third + rows[fourth][3];
+    decltype(rows[0][0] + 1) fifth = Rows<device int*>{{x}}.at(0);
+    best.depth = first + second + third + rows[fourth][3] + fifth;
     y[i] = best.twice().depth + long(uint(Event::Hit));
 }}"""
     found = mg.compile(source).function("f").check(2, np.arange(8, dtype=np.int32), np.zeros(2, np.int64))
-    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 15)], "\n".join(map(str, found))
+    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 17)], "\n".join(map(str, found))
 
 
 def test_several_threads_check_one_function() -> None:

@@ -51,6 +51,11 @@ class DeclaratorReader:
                 index = self._source.close(index + 1)
                 if index < 0:
                     raise NotUnderstood(start)
+            elif text == "decltype" and self._text(index + 1) == "(" and not has_type:
+                has_type = True
+                index = self._source.close(index + 1)
+                if index < 0:
+                    raise NotUnderstood(start)
             elif text in _ARITHMETIC and (not has_type or self._text(index - 1) in _ARITHMETIC):
                 has_type = True
             elif tokens[index].kind == IDENTIFIER and has_type:
