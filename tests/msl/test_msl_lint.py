@@ -106,6 +106,7 @@ CASES = [
     (47, "float half(float x) { return x; }", "'half' is a keyword", "float halve(float x) { return float(half(x)); }"),
     (48, "struct S { char c; int n; };\nvoid g() { S s = {300, 1}; }", "evaluates to 300 which cannot be narrowed to type 'char'", "struct S { char c; int n; };\nvoid g() { S s = {100, 300}; }"),
     (48, "union U { int n; float v; };\nvoid g(float x) { U u = {x}; }", "cannot be narrowed", "union U { float v; int n; };\nvoid g(float x, float2 y) { U u = {x}; U w{y.x}; U v = {1}; }"),
+    (48, "struct A { short v[2]; }; struct S { char c; A a; };\nvoid g(int n) { S s = {1, {{n, 1}}}; }", "cannot be narrowed from type 'int' to 'short'", "struct A { short v[2]; float2 w; }; struct S { char c; A a; int m[2][2]; };\nvoid g(int n, short k) { S s = {1, {{k, 1}, {1, 2}}, {{n, 2}, {3, n}}}; A a = {k, 1, {1, 2}}; }"),
     (48, "typedef struct { char c; } S;\nS g(int n) { return S{n}; }", "cannot be narrowed", "typedef struct { char c; } S;\nS g(int n) { return S{char(n)}; }"),
     (48, "void g(int n) { char b[] = {n}; }", "non-constant-expression cannot be narrowed from type 'int' to 'char'", "constant int N = 3;\nvoid g(int n) { char b[] = {char(n), N}; long c[] = {n}; }"),
     (49, "struct S { float v; float get() const device { return v; } };\nfloat g() { S s; return s.get(); }", "the object is in 'thread' address space", "struct S { float v; float get() const device { return v; } };\nfloat g(device S& s) { return s.get(); }"),

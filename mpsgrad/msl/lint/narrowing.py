@@ -162,10 +162,16 @@ def _narrowed_members(source: Source) -> Iterator[Found]:
 def _narrowed_to_members(source: Source, kind: Type, opening: int) -> Iterator[Found]:
     """The values in the braces at ``opening`` that the members of a struct, or the first of a union, may not hold."""
     entries = [*source.members.get(kind.base, {}).values()] or [*source.union_members.get(kind.base, {}).values()][:1]
-    if any(extents or member is None or member.pointers for member, extents in entries):
-        return
-    for (member, _), (start, end) in zip(entries, source.arguments(opening), strict=False):
-        if member is not None and member.is_scalar:
+    for (member, extents), (start, end) in zip(entries, source.arguments(opening), strict=False):
+        is_list = source.text(start) == "{" and source.close(start) == end - 1
+        if member is None or member.pointers > len(extents) or extents and not is_list:
+            # From here on values without braces of their own may belong to any member.
+            return
+        if is_list and len(extents) < 2 and member.base in SIZES:
+            yield from _narrowed_components(source, member, start)
+        elif is_list and not extents:
+            yield from _narrowed_to_members(source, member, start)
+        elif member.is_scalar and not is_list:
             yield from _narrowed_value(source, Type(member.base), start, end)
 
 
