@@ -190,6 +190,10 @@ def matching(tokens: Sequence[Token], start: int, end: int | None = None) -> int
     raise error(f"expected '{OPENING[opening.text]}' to match this '{opening.text}'", opening)
 
 
+DEEPEST_BRACKETS = 256
+"""Clang takes no bracket within more than these, by its option -fbracket-depth."""
+
+
 def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None, *, certain: bool = False) -> int | None:
     """The index of the ``>`` that closes the ``<`` at ``start``, or None if it is no template bracket.
 
@@ -204,6 +208,8 @@ def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None, 
         if text == "<":
             # Behind a bracket or a number it compares: sizeof(T) < 8.
             depth += index == start or tokens[index - 1].kind == IDENTIFIER
+            if depth > DEEPEST_BRACKETS:
+                return None
         elif text == ">":
             depth -= 1
             if depth == 0:
