@@ -29,6 +29,7 @@ CASES = [
     (1, f"{HEAD}) {{ auto* p = x; }}", "pointer type", f"{HEAD}) {{ device auto* p = x; const device auto* q = x + 1; auto r = q; p[0] = *r; }}"),
     (2, "void g(float& x) { x = 1; }", "reference type must have explicit address space", "void g(thread float& x) { x = 1; }"),
     (2, "struct S { int n; };\nint g(const S& s) { return s.n; }", "reference type", "struct S { int n; };\nint g(const thread S& s) { return s.n & 3; }"),
+    (2, "template <typename... A> void g(A&... a) {}", "reference type must have explicit address space", "template <typename... A> void g(thread A&... a) {}\ntemplate <typename... B> float h(B... b) { return (b * ...); }"),
     (4, "int counter = 0;", "program scope variable must reside in constant address space", "constant int counter = 0;"),
     (4, "constexpr float k[2] = {1, 2};", "program scope variable", "static constant constexpr float k[2] = {1, 2};"),
     (5, "constant int limit;", "must be initialized", "constant int limit = 3;"),

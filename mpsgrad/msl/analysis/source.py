@@ -200,7 +200,8 @@ class Source:
         """Names of types: the language's, and those that the program declares."""
         names = {"void", "auto"} | self.aliases.keys() | self.struct_bodies.keys()
         for index in self.places("struct", "class", "union", "enum", "typename"):
-            name = skip_attributes(self.tokens, index + 1, len(self.tokens))
+            is_pack = self.text(index + 1) == "..."
+            name = skip_attributes(self.tokens, index + 1 + is_pack, len(self.tokens))
             if self.kind(name) == IDENTIFIER:
                 names.add(self.text(name))
         return frozenset(names)
