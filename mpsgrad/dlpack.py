@@ -116,12 +116,17 @@ class BorrowedTensor:
         return all(stride == dense for extent, stride, dense in steps if extent > 1)
 
     @classmethod
-    def of(cls, array: Any, stream: Any) -> BorrowedTensor:
-        """What ``array`` lends, after what its library did before work on ``stream`` if that is not None.
+    def of(cls, array: Any, device: Any) -> BorrowedTensor:
+        """What ``array`` lends to ``device`` (None: the CPU), whose stream waits for what its library did before.
 
         Raises what the array's library raises where it lends nothing.
         """
-        return cls(array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream)))
+        stream = getattr(device, "stream", None)
+        if stream is None:
+            return cls(array.__dlpack__())
+        # PyTorch lends only what is on the GPU that is the thread's current one.
+        with device.context:
+            return cls(array.__dlpack__(stream=int(stream)))
 
     def __del__(self) -> None:
         managed = getattr(self, "_managed", None)

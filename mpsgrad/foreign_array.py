@@ -72,7 +72,7 @@ def borrow(owner: str, array: Any, device: Device | None) -> tuple[Device, Borro
         raise FormatError(f"{owner}: {type(array).__name__} has no __dlpack__")
     chosen = _device_of_dlpack(owner, array, device)
     try:
-        tensor = BorrowedTensor.of(array, getattr(chosen, "stream", None))
+        tensor = BorrowedTensor.of(array, chosen)
     except BufferError as error:
         raise FormatError(f"{owner}: {error}") from error
     if len(tensor.shape) not in (3, 4) or 0 in tensor.shape:

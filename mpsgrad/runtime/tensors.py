@@ -42,14 +42,13 @@ def in_place(where: str, device: Device, value: Any, *, is_written: bool) -> np.
     what its library does not lend, and for arrays that do not change if ``is_written``.
     """
     place = place_of(where, value)
-    stream = getattr(device, "stream", None) if place == device.dlpack_device else None
     if place[0] != CPU and place != device.dlpack_device:
         raise FormatError(
             f"{where} is on the DLPack device {place}, but the kernel was compiled for {device.identifier}, which is "
             f"{device.dlpack_device}"
         )
     try:
-        tensor = BorrowedTensor.of(value, stream)
+        tensor = BorrowedTensor.of(value, device if place[0] != CPU else None)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise FormatError(f"{where}: {type(value).__name__} does not lend its memory: {error}") from error
     dtype = np.dtype(np.uint16) if tensor.is_bfloat else tensor.dtype

@@ -332,6 +332,35 @@ def test_another_librarys_stream_waits_for_an_image(stand_in: Any, stream: int |
     commands.wait_until_completed()
 
 
+class Lender:
+    """An array in the memory of an image, and what contexts were the thread's when it was lent."""
+
+    def __init__(self, image: mg.Image, stand_in: Any) -> None:
+        self._image = image
+        self._stand_in = stand_in
+        self.contexts: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._image.__dlpack_device__()
+
+    def __dlpack__(self, stream: int) -> Any:
+        self.contexts = list(self._stand_in.contexts)
+        return self._image.__dlpack__(stream=stream)
+
+
+@needs_compiler
+def test_a_library_that_lends_only_what_is_on_the_current_gpu(stand_in: Any) -> None:
+    """As PyTorch does: its current GPU need not be the one that an array is on."""
+    stand_in.device_capabilities = [(9, 0), (9, 0)]
+    devices._devices_of.cache_clear()
+    device = mg.available_devices(["cuda"])[1]
+    lender = Lender(mg.Image.from_array(np.ones((1, 2, 2, 4), np.float32), device), stand_in)
+    with device.active:  # type: ignore[attr-defined]
+        (context,) = stand_in.contexts
+    assert mg.Image.from_dlpack(lender).device is device
+    assert lender.contexts == [context] and stand_in.contexts == []
+
+
 # Memory that the host sees.
 
 
