@@ -316,6 +316,7 @@ def _function(program: Program, argument: Sequence[Token], use: int) -> _Functio
 def _struct(argument: Sequence[Token], name: str, place: Token, template: str) -> list[Token]:
     """The definition of the struct to call the function through, which may be a template."""
     called = [token.at(place) for token in argument if token.text != "&"]
-    call = f"template <typename... A> static inline auto call{RENAMED_SUFFIX}(A &&...a) {{ return"
+    kinds = f"a{RENAMED_SUFFIX}"
+    call = f"template <typename... {kinds}> static inline auto call{RENAMED_SUFFIX}({kinds} &&...a) {{ return"
     head = f"{template}struct {name} {{ {call}"
     return [place.replaced(head), *called, place.replaced("(a...); } };", PUNCTUATION)]

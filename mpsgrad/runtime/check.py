@@ -99,7 +99,8 @@ def _copied_to(device: OpenCLDevice, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _copied_to(device, each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)([_copied_to(device, each) for each in value])
+        copies = [_copied_to(device, each) for each in value]
+        return copies if isinstance(value, list) else tuple(copies)
     if isinstance(value, DeviceTensor):
         return DeviceTensor(_copied_to(device, value.buffer), value.dtype)
     if getattr(value, "device", device) is device or not is_device_memory(value):

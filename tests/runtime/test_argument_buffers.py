@@ -160,6 +160,7 @@ def test_metalcompute_cannot_fill_in_pointers(device: mg.Device) -> None:
     assert "holds pointers" in (metal._not_dispatchable(signature) or "") or signature.threadgroup_size is None
 
 
+@pytest.mark.usefixtures("opencl_device")
 def test_checks_see_what_pointers_point_to(device: mg.Device) -> None:
     def findings(kernel: str, grid: int, *given: Any, **options: Any) -> list[str]:
         return [str(each).partition(": ")[2] for each in library.function(kernel).check(grid, *given, **options)]

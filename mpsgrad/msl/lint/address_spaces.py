@@ -10,6 +10,7 @@ from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.library_marks import VECTOR_TEMPLATES
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import operand_start
@@ -52,6 +53,9 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
             continue
         alias = source.aliases.get(tokens[position].text)
         if alias is not None and alias.space is not None:
+            continue
+        if tokens[position].text.endswith(RENAMED_SUFFIX):
+            # A call that the translator passes on, to memory of any space.
             continue
         before = position - 1
         while before > 0 and tokens[before].text == "::" and tokens[before - 1].text != "metal":
