@@ -24,7 +24,7 @@ from mpsgrad.kernels.walk import (
     walk_of,
     works_by_rows,
 )
-from mpsgrad.kernels.window_strips import add_forward, add_gradient
+from mpsgrad.kernels.window_strips import NUMBERS, add_forward, add_gradient
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
@@ -42,14 +42,7 @@ PARAMETERS = ParameterStruct(
     behind_x="int",
     before_y="int",
     behind_y="int",
-    alpha="float",
-    beta="float",
-    delta="float",
-    p0="float",
-    pm="float",
-    ps="float",
-    share="float",
-    slope="float",
+    **NUMBERS,
     blocks="int",
     **DIVISORS,
 )

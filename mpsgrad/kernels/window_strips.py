@@ -26,6 +26,9 @@ SIZES = (3, 5)
 FEW_CHANNELS = 16
 """Of so few, wide runs of columns leave what neighbouring threads read far apart."""
 
+NUMBERS = dict.fromkeys(("alpha", "beta", "delta", "p0", "pm", "ps", "share", "slope"), "float")
+"""Those of normalization, which norms have none of."""
+
 PARAMETERS = ParameterStruct(
     "WindowStripsParameters",
     gradient=IMAGE_LAYOUT,
@@ -47,14 +50,7 @@ PARAMETERS = ParameterStruct(
     by_channel_tiles=DIVISOR,
     by_column_tiles=DIVISOR,
     by_strips=DIVISOR,
-    alpha="float",
-    beta="float",
-    delta="float",
-    p0="float",
-    pm="float",
-    ps="float",
-    share="float",
-    slope="float",
+    **NUMBERS,
 )
 """Window 0 is centred at pixel ``offset`` of the source, destination pixel 0 is in the place of window ``shift``, and
 the first threads of a gradient have the columns from window ``first_x`` on. Threadgroups of a gradient have ``groups``
@@ -81,8 +77,6 @@ FAMILIES = {
     for columns in choices
     for size in SIZES
 }
-NUMBERS = ("alpha", "beta", "delta", "p0", "pm", "ps", "share", "slope")
-"""Those of normalization, which norms have none of."""
 
 
 class Tiles(NamedTuple):
