@@ -46,7 +46,7 @@ def _without_initialiser(source: Source) -> Iterator[int]:
         for variable in variables:
             index = variable.place + 1
             while source.text(index) == "[":
-                index = source.close(index) + 1
+                index = max(source.close(index), index) + 1
             if source.text(index) not in ("=", "(", "{") and _is_built_in(variable):
                 yield variable.place
 
