@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from mpsgrad.msl.analysis.expressions import Expressions, Range
+from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import SIZES, Type, built_in
 from mpsgrad.msl.backend import floating_literal

@@ -8,8 +8,9 @@ is done where an operand may be a vector; what is certainly scalar stays as it i
 
 from __future__ import annotations
 
-from mpsgrad.msl.analysis.expressions import Expressions, Range
+from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in
 from mpsgrad.msl.library_marks import VECTOR_TEMPLATES

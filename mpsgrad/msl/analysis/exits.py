@@ -79,12 +79,8 @@ class _Ways:
 
     def way(self, body: Range, index: int) -> Range:
         """The outermost arm of a choice in ``body`` that ``index`` is in, or all of the body up to it."""
-        source = self._source
-        for choice in source.statements.deciding("if", "switch", start=body[0], end=index):
-            for start, end in choice.parts:
-                if start <= index < end:
-                    return start, end
-        return body[0], source.expression_end(index, body[1])
+        arms = (arm for _, arm in self._source.statements.around(index, "if", "switch", start=body[0]))
+        return next(arms, (body[0], self._source.expression_end(index, body[1])))
 
     def ends(self, condition: Range, body: Range) -> Iterator[int]:
         """The literals in ``body`` that are assigned to variables in the ``condition``."""

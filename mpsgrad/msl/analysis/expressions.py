@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from mpsgrad.msl.analysis.source import Source, Variable
+from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
@@ -22,8 +23,6 @@ _PRECEDENCE = {
 _COMPARISONS = frozenset({"==", "!=", "<", ">", "<=", ">=", "&&", "||"})
 _RANK = {"int": 0, "uint": 1, "long": 2, "ulong": 3, "half": 4, "bfloat": 4, "float": 5}
 _DEEPEST = 60
-
-Range = tuple[int, int]
 
 _SAME_AS_ARGUMENTS = re.compile(
     r"(?:abs|fabs|a?(?:sin|cos|tan)h?|exp(?:2|10)?|log(?:2|10)?|r?sqrt|floor|ceil|round|rint|trunc|fract|saturate|sign"

@@ -99,6 +99,14 @@ class Statements:
             if index not in self._ends_of_do:
                 yield self.at(index)
 
+    def around(self, index: int, *words: str, start: int) -> Iterator[tuple[Statement, Range]]:
+        """The statements with ``words`` from ``start`` on that ``index`` is in, the outermost first, and in which of
+        their parts it is."""
+        for each in self.deciding(*words, start=start, end=index):
+            for part in each.parts:
+                if part[0] <= index < part[1]:
+                    yield each, part
+
     @cached_property
     def _ends_of_do(self) -> frozenset[int]:
         return frozenset(self.at(index).condition[0] - 2 for index in self._source.places("do"))

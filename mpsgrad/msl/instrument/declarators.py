@@ -36,6 +36,12 @@ class DeclaratorReader:
         self._text = source.text
         self._is_variable = is_variable
 
+    def _closing(self, opening: int) -> int:
+        close = self._source.close(opening)
+        if close < 0:
+            raise NotUnderstood(opening)
+        return close
+
     def specifiers(self, start: int, stop: int) -> tuple[int | None, set[str]]:
         """The index behind the type that a declaration begins with, and its words; None if there is no type."""
         tokens = self._source.tokens
@@ -48,14 +54,10 @@ class DeclaratorReader:
                 words.add(text)
             elif text in ("alignas", "__attribute__") and self._text(index + 1) == "(":
                 words.add("alignas")
-                index = self._source.close(index + 1)
-                if index < 0:
-                    raise NotUnderstood(start)
+                index = self._closing(index + 1)
             elif text == "decltype" and self._text(index + 1) == "(" and not has_type:
                 has_type = True
-                index = self._source.close(index + 1)
-                if index < 0:
-                    raise NotUnderstood(start)
+                index = self._closing(index + 1)
             elif text in _ARITHMETIC and (not has_type or self._text(index - 1) in _ARITHMETIC):
                 has_type = True
             elif tokens[index].kind == IDENTIFIER and has_type:

@@ -262,21 +262,16 @@ def _barriers(source: Source, start: int, end: int) -> list[int]:
 def _breaking_conditions(source: Source, kernel: Kernel, barrier: int) -> list[tuple[int, int]]:
     """The conditions that end the loops around a barrier: of ``do`` loops, and around what leaves any of them early."""
     found = []
-    statements = source.statements
-    for loop in statements.deciding(*LOOPS, start=kernel.body_open, end=barrier):
+    for loop in source.statements.deciding(*LOOPS, start=kernel.body_open, end=barrier):
         ((opening, close),) = loop.parts or ((0, 0),)
         if not opening < barrier < close:
             continue
         if source.text(loop.word) == "do" and any(loop.condition):
             found.append(loop.condition)
         for leaving in source.places("break", "continue", start=opening, end=close):
-            inner = any(
-                start <= leaving < end
-                for each in statements.deciding(*LOOPS, "switch", start=opening, end=leaving)
-                for start, end in each.parts
-            )
+            inner = source.statements.around(leaving, *LOOPS, "switch", start=opening)
             # What continues skips only what is behind it.
-            if not inner and (source.text(leaving) == "break" or leaving < barrier):
+            if not any(inner) and (source.text(leaving) == "break" or leaving < barrier):
                 found += [
                     condition for condition in enclosing_conditions(source, kernel, leaving) if condition[0] > opening
                 ]

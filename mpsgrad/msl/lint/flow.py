@@ -117,11 +117,8 @@ def _neighbours(source: Source, index: int) -> list[str]:
 
 def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tuple[int, int]]:
     """The conditions of the statements of ``kernel`` that hold the token at ``index``."""
-    found = []
-    for each in source.statements.deciding("if", "for", "while", "switch", start=kernel.body_open, end=index):
-        if any(start <= index < end for start, end in each.parts) and not each.is_constexpr:
-            found.append(each.condition)
-    return found
+    around = source.statements.around(index, "if", "for", "while", "switch", start=kernel.body_open)
+    return [each.condition for each, _ in around if not each.is_constexpr]
 
 
 def depends(

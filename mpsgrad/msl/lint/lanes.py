@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.lint.flow import depends
 from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER
@@ -14,8 +15,6 @@ _LANE = frozenset({"thread_index_in_simdgroup"})
 _POSITIONS = _LANE | {"thread_position_in_grid", "thread_position_in_threadgroup", "thread_index_in_threadgroup"}
 _OTHER_AXES = frozenset("yz")
 """Of a position: those along which the lanes of a simdgroup do not lie."""
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,19 +60,14 @@ def _loops(source: Source, kernel: Kernel) -> Iterator[tuple[Range, Range]]:
 
 def _divergent_arm(source: Source, kernel: Kernel, loop: Range, body: Range, jump: int) -> int | None:
     """Where the outermost arm begins that ``jump`` leaves ``loop`` from and that threads take in different turns."""
-    if source.text(jump) == "break" and _is_of_an_inner_statement(source, body, jump):
+    around = source.statements.around
+    if source.text(jump) == "break" and any(around(jump, *LOOPS, "switch", start=body[0])):
         return None
-    for choice in source.statements.deciding("if", start=body[0], end=jump):
-        for start, end in choice.parts:
-            if start <= jump < end and not choice.is_constexpr and _changes(source, loop, choice.condition):
-                if _diverges(source, kernel, choice.condition):
-                    return start
+    for choice, (start, _) in around(jump, "if", start=body[0]):
+        if not choice.is_constexpr and _changes(source, loop, choice.condition):
+            if _diverges(source, kernel, choice.condition):
+                return start
     return None
-
-
-def _is_of_an_inner_statement(source: Source, body: Range, jump: int) -> bool:
-    inner = source.statements.deciding(*LOOPS, "switch", start=body[0], end=jump)
-    return any(start <= jump < end for each in inner for start, end in each.parts)
 
 
 def _changes(source: Source, loop: Range, condition: Range) -> bool:

@@ -144,7 +144,7 @@ class BodyWriter(ValueWriter):
         if text not in ("break", "continue"):
             return None
         targets = LOOPS if text == "continue" else (*LOOPS, "switch")
-        if any(each.end > index for each in self._source.statements.deciding(*targets, start=start, end=index)):
+        if any(self._source.statements.around(index, *targets, start=start)):
             return None
         first = flow.at_break if text == "break" else flow.at_continue
         if first is None:
