@@ -152,6 +152,37 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         "float r = x[i] > 0 ? sum(x[i]) : 0; sum(x[i], r); y[i] = r + holder.of(x[i]) + holder.all(x[i]);",
         lambda x: np.full_like(x, 4 * x.sum()),
     ),
+    "objects of classes that templates are given": (
+        f"struct Summed {{ float operator()(float v, threadgroup float* s, uint t) const {{ s[t] = v; {WAIT} {TREE}"
+        f"float r = s[0]; {WAIT} return r; }} }};"
+        "template <typename T> struct Of { T operator()(T v, threadgroup T* s, uint t) const {"
+        f"s[t] = v; {WAIT} {TREE} T r = s[0]; {WAIT} return r; }} }};"
+        "template <typename F> float applied(F f, float v, threadgroup float* s, uint t) { return f(v, s, t); }"
+        "template <typename F> float made(float v, threadgroup float* s, uint t) {"
+        "return F()(v, s, t) + F{}(v, s, t); }"
+        "template <template <typename> class F, typename T> T chosen(T v, threadgroup T* s, uint t) {"
+        "F<T> f; return (T)(f(v, s, t)); }"
+        "template <typename F> struct Holder { F f; float of(float v, threadgroup float* s, uint t) const {"
+        "return f(v, s, t); } };\n",
+        f"{CLEARED} if (i >= n) return; Holder<Summed> holder; Of<float> both[2]; float v = x[i];"
+        "float r = applied(Summed(), v, s, t) + made<Summed>(v, s, t); r += chosen<Of>(v, s, t);"
+        "y[i] = r + holder.of(v, s, t) + both[1](v, s, t) + (holder.f)(v, s, t);",
+        lambda x: np.full_like(x, 7 * x.sum()),
+    ),
+    "loops over arrays": (
+        OF_THOSE,
+        f"{CLEARED} if (i >= n) return; float a[3] = {{x[i], 1, x[i]}}; array<float, 2> b = {{x[i], 2}}; float r = 0;"
+        f"for (float v : a) {{ s[t] = v; r += summed(s, t); {WAIT} if (i == 3) break; }}"
+        "for (thread const float& v : b) { if (v == 2) continue; r += of_those(v, s, t); } y[i] = r;",
+        lambda x: np.where(np.arange(x.size) == 3, 2 * x.sum(), 3 * x.sum() + x.size - 1 - x[3]),
+    ),
+    "steps of loops": (
+        OF_THOSE,
+        f"{CLEARED} if (i >= n) return; float r = 0, v = x[i];"
+        f"for (uint k = 0; k < 1 + t % 2; s[t] = r, {WAIT.removesuffix(';')}, k += uint(of_those(1, s, t) > 0)) r += v;"
+        "for (float k = 0; k < 9; k += of_those(3, s, t)) { if (v < 0.75f) continue; r += 1; } y[i] = r;",
+        lambda x: x * (1 + np.arange(x.size) % 2) + (x >= 0.75),
+    ),
     "a switch": (
         "",
         f"{CLEARED} if (i >= n) return; switch (int(n) % 3) {{ case 0: y[i] = 1; case 1: s[t] = x[i]; {WAIT} {TREE}"
@@ -319,8 +350,7 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     [
         f"if (i >= n) return; switch (n) {{ case 0: {{ case 1: {WAIT} break; }} }}",
         f"if (i >= n) return; switch (n) {{ case 0: float r; {WAIT} case 1: r = 2; y[i] = r; }}",
-        "if (i >= n) return; for (uint k = 0; k < n; k += uint(block_sum(x[i], s, t))) y[i] += 1;",
-        f"if (i >= n) return; float a[2] = {{1, 2}}; for (float v : a) {{ {WAIT} y[i] += v; }}",
+        f"if (i >= n) return; float a[2][2] = {{{{1, 2}}}}; for (float v : a[t & 1]) {{ {WAIT} y[i] += v; }}",
         f"if (i >= n) return; auto wait = [&]() {{ {WAIT} }}; wait();",
     ],
 )

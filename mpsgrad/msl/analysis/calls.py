@@ -6,8 +6,15 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 
 from mpsgrad.msl.analysis.expressions import expressions_of
-from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Function, Source, Variable
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER
+
+_CLOSING = (")", "]", "}")
+_NO_OBJECTS = frozenset(
+    "if for while switch constexpr return else do operator sizeof alignof alignas decltype __attribute__ _Pragma struct"
+    " class union enum".split()
+)
 
 
 class Reaching:
@@ -46,14 +53,39 @@ def reaching(source: Source, words: Iterable[str]) -> Reaching:
 
 def places_of_names(source: Source, functions: Iterable[Function]) -> list[int]:
     """Where names stand that may mean one of ``functions``; kernels have none. That of ``operator()`` is its last
-    bracket, or the name of an object that is called."""
+    bracket, or the name of an object that is called, or the bracket that ends an object without one."""
     names = {each.name for each in functions if each.kernel is None}
     found = {index for index in source.places(*names - {")"})} if names else set()
     if ")" in names:
         found.update(index + 2 for index in source.places("operator") if source.text(index + 2) == ")")
         found.update(index for index in source.calls() if source.variable(source.text(index), index) is not None)
         found.update(index - 1 for index in source.places("(") if source.text(index - 2) in (".", "->"))
+        found.update(index - 1 for index in source.places("(") if _ends_object(source, index - 1))
     return sorted(found)
+
+
+def _ends_object(source: Source, index: int) -> bool:
+    """Whether a bracket behind ``index`` calls an object that another bracket ends: ``Sum()(x)``, ``sums[i](x)``."""
+    opening = source.close(index) if source.text(index) in _CLOSING else -1
+    if opening < 0 or not source.in_body(index):
+        return False
+    before = source.text(opening - 1)
+    if source.kind(opening - 1) == IDENTIFIER or before == ">":
+        return before not in _NO_OBJECTS
+    if source.text(opening) == "(":
+        first = opening + 1
+        while source.text(first) in ("const", *ADDRESS_SPACES):
+            first += 1
+        return not source.is_type(first) or source.variable(source.text(first), first) is not None
+    return source.text(opening) == "[" and before in _CLOSING
+
+
+def _owners_of_object(source: Source, index: int) -> Collection[str] | None:
+    """The classes of the object that the bracket at ``index`` ends; None where that cannot be told."""
+    name = name_before(source, source.close(index) - 1)
+    if source.text(index) != "]" and name in source.struct_bodies:
+        return [name]
+    return () if BUILT_IN_TYPE.match(name) else None
 
 
 def name_place(function: Function) -> int:
@@ -78,6 +110,9 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
     before = source.text(place)
     functions = source.functions_by_name.get(name, [])
     owners: Collection[str] | None
+    if name in _CLOSING and source.text(index - 2) != "operator":
+        yield from _calling(source, _owners_of_object(source, index))
+        return
     if before in (".", "->"):
         if not functions:
             yield from _called_objects(source, source.variables.get(name, []))
@@ -108,12 +143,17 @@ def _called_objects(source: Source, variables: Iterable[Variable]) -> Iterator[F
     """The functions that are called by the names of objects, where their classes can be told."""
     for variable in variables:
         index = variable.place - 1
-        while source.text(index) in ("&", "*", "const"):
+        while source.text(index) in ("&", "&&", "*", "const"):
             index -= 1
-        owners = _classes_named(source, name_before(source, index)) or ()
-        for each in source.functions_by_name.get(")", []):
-            if any(_is_in(source, each.opening, owner) for owner in owners):
-                yield each
+        name = name_before(source, index)
+        yield from _calling(source, () if BUILT_IN_TYPE.match(name) else _classes_named(source, name))
+
+
+def _calling(source: Source, owners: Collection[str] | None) -> Iterator[Function]:
+    """The functions that objects of these classes are called by; all such functions if the classes cannot be told."""
+    for each in source.functions_by_name.get(")", []):
+        if owners is None or any(_is_in(source, each.opening, owner) or _has_base(source, owner) for owner in owners):
+            yield each
 
 
 def _classes_of_object(source: Source, dot: int) -> Collection[str] | None:

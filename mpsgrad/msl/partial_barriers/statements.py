@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mpsgrad.msl.analysis.calls import name_place
+from mpsgrad.msl.analysis.calls import name_before, name_place
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Section, Statement
@@ -258,13 +258,15 @@ class BodyWriter(ValueWriter):
         first, end = statement.word, statement.end
         word = self._text(first)
         clauses = self._source.statements.clauses(statement.condition)
-        if not statement.parts or len(clauses) != (3 if word == "for" else 1):
+        is_over_range = word == "for" and len(clauses) == 1
+        if not statement.parts or len(clauses) != (3 if word == "for" and not is_over_range else 1):
             raise NotUnderstood(first)
-        if word == "for" and self._waits(*clauses[2]):
-            raise NotUnderstood(clauses[2][0])
         mark = self._name("active")
-        inner = replace(flow.inside(mark), at_break=len(flow.marks), at_continue=None)
         output = [*self._made(first, "{"), *self._made(first, f"bool {mark} = {flow.mark} ;")]
+        if is_over_range:
+            self._refuse_other_ranges(*statement.condition)
+            loop = [*self._tokens[first : statement.parts[0][0]], *self._turn(statement, mark, flow)]
+            return [*output, *prefix, *loop, *self._made(end - 1, "}")]
         start: list[Token] = []
         if word == "for" and clauses[0][1] > clauses[0][0]:
             begin, semicolon = clauses[0]
@@ -285,10 +287,14 @@ class BodyWriter(ValueWriter):
             asked = [*asked, *self._made(first, f"= {mark} && ("), *value, *self._made(first, ")")]
         asked += self._made(first, ")")
         step = self._tokens[slice(*clauses[2])] if word == "for" else []
-        turn = self._name("active")
-        done = [*self._made(first, "{"), *self._made(first, f"bool {turn} = {mark} ;")]
-        done += self._part(statement.parts[0], replace(inner.inside(turn), at_continue=len(inner.marks)))
-        done += self._made(end - 1, "}")
+        done = self._turn(statement, mark, flow)
+        if word == "for" and self._waits(*clauses[2]):
+            shared, step = self._value(*clauses[2], flow.inside(mark))
+            done = [*self._made(first, "{"), *done, *shared]
+            if step:
+                done += [*self._made(first, f"if ( {mark} ) {{"), *step, *self._made(first, "; }")]
+            done += self._made(end - 1, "}")
+            step = []
         if before:
             # What all threads do for the condition stands with it in the turn.
             before += [*self._made(first, "if ( !"), *asked, *self._made(first, ") break ;")]
@@ -303,6 +309,26 @@ class BodyWriter(ValueWriter):
                 loop += [*self._made(first, f"{mark} ? ( void ) ("), *step, *self._made(first, ") : ( void ) 0")]
             loop += [*self._made(first, ")"), *done]
         return [*output, *prefix, *loop, *self._made(end - 1, "}")]
+
+    def _turn(self, statement: Statement, mark: str, flow: Flow) -> list[Token]:
+        """One turn of a loop that the threads with ``mark`` are in."""
+        first, end = statement.word, statement.end
+        turn = self._name("active")
+        inner = replace(flow.inside(mark, turn), at_break=len(flow.marks), at_continue=len(flow.marks) + 1)
+        output = [*self._made(first, "{"), *self._made(first, f"bool {turn} = {mark} ;")]
+        return [*output, *self._part(statement.parts[0], inner), *self._made(end - 1, "}")]
+
+    def _refuse_other_ranges(self, start: int, end: int) -> None:
+        """Raises for a loop over what may not be as long for all threads, or not be there: all but arrays by names."""
+        place = end - 1
+        variable = self._source.variable(self._text(place), place)
+        is_array = variable is not None and (bool(variable.extents) or self._is_array_object(variable.place))
+        if self._text(place - 1) != ":" or not is_array or not self._is_harmless(place, end, may_name_elements=False):
+            raise NotUnderstood(start)
+
+    def _is_array_object(self, place: int) -> bool:
+        """Whether the variable that is declared at ``place`` is of the library's class ``array``."""
+        return self._text(place - 1) == ">" and name_before(self._source, place - 1) == "array"
 
     def _simple(self, first: int, end: int, flow: Flow) -> list[Token]:
         """A declaration or an expression in which a barrier is waited for."""

@@ -100,6 +100,10 @@ class ValueWriter:
         if (chooses or node.kind == "comma") and self._waits(node.parts[0].end, node.end):
             self._take_in_order(node, flow, before, replaced)
             return
+        if node.kind == "call" and node.parts[0].text == BARRIER:
+            before += [*self._tokens[node.start : node.end], *self._made(node.place, ";")]
+            replaced.append(((node.start, node.end), [] if is_whole else self._made(node.place, "( void ) 0")))
+            return
         functions = self._called(node) if node.kind == "call" else []
         for part in node.parts[1:] if functions else node.parts:
             self._take_calls(part, flow, before, replaced)
@@ -156,13 +160,16 @@ class ValueWriter:
     def _called(self, node: Node) -> list[Function]:
         """The functions that may be called there, if any of them waits."""
         called = node.parts[0]
-        if called.kind not in ("name", "member", "arrow"):
-            return []
         place = called.place
-        if called.kind != "name":
-            if self._waits(called.start, place):
-                raise NotUnderstood(called.start)
+        if called.kind in ("member", "arrow"):
             place += 1 + (self._text(place + 1) == "template")
+        elif called.kind != "name":
+            # An object without a name: Sum()(x).
+            place = called.end - 1
+            if called.kind == "subscript" and not self._is_harmless(called.start, called.end, may_name_elements=True):
+                raise NotUnderstood(called.start)
+        if called.kind != "name" and self._waits(called.start, place):
+            raise NotUnderstood(called.start)
         functions = functions_meant(self._source, place) if self._waits(place, place + 1) else []
         exact = [each for each in functions if len(self._source.arguments(each.opening)) == len(node.parts) - 1]
         return exact or functions
