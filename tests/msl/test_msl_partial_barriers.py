@@ -50,7 +50,7 @@ Values = NDArray[np.float32]
 def run(functions: str, body: str, x: Values, n: int) -> Values:
     y = np.zeros(LANES, np.float32)
     source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{\n{body}\n}}\n"
-    mg.compile(source).function("f")(LANES, x, y, np.uint32(n), threadgroup=LANES)
+    mg.compile(source, language_version="3.2").function("f")(LANES, x, y, np.uint32(n), threadgroup=LANES)
     return y
 
 
@@ -182,6 +182,19 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         f"for (uint k = 0; k < 1 + t % 2; s[t] = r, {WAIT.removesuffix(';')}, k += uint(of_those(1, s, t) > 0)) r += v;"
         "for (float k = 0; k < 9; k += of_those(3, s, t)) { if (v < 0.75f) continue; r += 1; } y[i] = r;",
         lambda x: x * (1 + np.arange(x.size) % 2) + (x >= 0.75),
+    ),
+    "lambda expressions": (
+        f"{OF_THOSE}template <typename F> auto applied(float v, F f) {{ return f(v); }}\n",
+        f"{CLEARED} auto sum = [&](float v) {{ s[t] = v; {WAIT} {TREE} float r = s[0]; {WAIT} return r; }};"
+        "auto part = [=](float v, int k) { if (k < 1) return v; return v / k; }; if (i >= n) return;"
+        "float r = sum(x[i]) + applied(x[i], sum) + applied(x[i], [&](auto v) { return 2 * sum(v); });"
+        f"auto clear = [&] {{ {WAIT} s[t] = 0; {WAIT} }}; clear();"
+        "auto of_few = [&](float v, uint k) -> float { if (t >= k) return 0; return of_those(part(2 * v, 2), s, t); };"
+        "auto twice = [&](float v, thread float& all) { auto again = [&](float w) { all += of_those(w, s, t); };"
+        "again(v); again(1); if (t > 2) return; again(v); };"
+        "float two = 0; twice(x[i], two); y[i] = r + of_few(x[i], 4) + two + [&](float v) { return sum(v); }(x[i]);",
+        lambda x: 6 * x.sum() + x.size + np.where(np.arange(x.size) < 4, x[:4].sum(), 0)
+        + np.where(np.arange(x.size) < 3, x[:3].sum(), 0),
     ),
     "a switch": (
         "",
@@ -339,7 +352,8 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(CUDABackend, "waits_for_returned", True)
     functions, body, _ = SUMS[name]
     source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{\n{body}\n}}\n"
-    translated = translate(source, "cuda", launch="box").source
+    definitions = {"__METAL_VERSION__": "320"}
+    translated = translate(source, "cuda", launch="box", definitions=definitions).source
     assert "any_thread_mtl" in translated
     compile_for_cuda(translated, "f.cu")
 
@@ -351,7 +365,7 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         f"if (i >= n) return; switch (n) {{ case 0: {{ case 1: {WAIT} break; }} }}",
         f"if (i >= n) return; switch (n) {{ case 0: float r; {WAIT} case 1: r = 2; y[i] = r; }}",
         f"if (i >= n) return; float a[2][2] = {{{{1, 2}}}}; for (float v : a[t & 1]) {{ {WAIT} y[i] += v; }}",
-        f"if (i >= n) return; auto wait = [&]() {{ {WAIT} }}; wait();",
+        f"auto wait = [&](float v) {{ if (v > 0) {{ {WAIT} return v; }} return x[0]; }}; y[i] = wait(x[i]);",
     ],
 )
 def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:

@@ -26,7 +26,8 @@ class Reaching:
         places = set(source.places(*words))
         todo = sorted(places)
         while todo:
-            found = [each for each in source.functions if each.start not in holding and _holds(each, todo)]
+            functions = [*source.functions, *source.lambdas]
+            found = [each for each in functions if each.start not in holding and _holds(each, todo)]
             holding.update(each.start for each in found)
             todo = [
                 index
@@ -69,6 +70,8 @@ def _ends_object(source: Source, index: int) -> bool:
     opening = source.close(index) if source.text(index) in _CLOSING else -1
     if opening < 0 or not source.in_body(index):
         return False
+    if index in _lambdas_by_end(source):
+        return True
     before = source.text(opening - 1)
     if source.kind(opening - 1) == IDENTIFIER or before == ">":
         return before not in _NO_OBJECTS
@@ -80,12 +83,40 @@ def _ends_object(source: Source, index: int) -> bool:
     return source.text(opening) == "[" and before in _CLOSING
 
 
+def _lambdas_by_end(source: Source) -> dict[int, Function]:
+    return source.keep(_lambdas_by_end, lambda: {each.body_close: each for each in source.lambdas})
+
+
+def is_lambda(source: Source, function: Function) -> bool:
+    """Whether the function is a lambda expression's."""
+    return source.text(function.start) == "["
+
+
 def _owners_of_object(source: Source, index: int) -> Collection[str] | None:
     """The classes of the object that the bracket at ``index`` ends; None where that cannot be told."""
     name = name_before(source, source.close(index) - 1)
     if source.text(index) != "]" and name in source.struct_bodies:
         return [name]
     return () if BUILT_IN_TYPE.match(name) else None
+
+
+def gives_nothing(source: Source, function: Function) -> bool:
+    """Whether the function's result is ``void``."""
+    if not is_lambda(source, function):
+        return source.text(name_place(function) - 1) == "void"
+    if "->" in source.texts[function.closing : function.body_open]:
+        return source.text(function.body_open - 1) == "void"
+    return all(source.text(index + 1) == ";" for index in returns_of(source, function))
+
+
+def returns_of(source: Source, function: Function) -> list[int]:
+    """Where ``return`` stands in the body of the function, and not in a lambda expression in it."""
+    first, last = function.body_open, function.body_close
+    return [
+        index
+        for index in source.places("return", start=first, end=last)
+        if not any(first < each.start < index < each.body_close for each in source.lambdas)
+    ]
 
 
 def name_place(function: Function) -> int:
@@ -111,11 +142,12 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
     functions = source.functions_by_name.get(name, [])
     owners: Collection[str] | None
     if name in _CLOSING and source.text(index - 2) != "operator":
-        yield from _calling(source, _owners_of_object(source, index))
+        called = _lambdas_by_end(source).get(index)
+        yield from [called] if called else _calling(source, index, _owners_of_object(source, index))
         return
     if before in (".", "->"):
         if not functions:
-            yield from _called_objects(source, source.variables.get(name, []))
+            yield from _called_objects(source, index, source.variables.get(name, []))
             return
         functions = [each for each in functions if each.owner is not None]
         owners = _classes_of_object(source, place)
@@ -126,7 +158,7 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
         # A member function is declared like a member with a value.
         if variable is not None and not (source.text(variable.place + 1) == "(" and not source.in_body(variable.place)):
             if source.text(index + 1) == "(" and index != variable.place:
-                yield from _called_objects(source, [variable])
+                yield from _called_objects(source, index, [variable])
             return
         owners = _classes_around(source, index)
         own = [each for each in functions if any(_is_in(source, each.opening, owner) for owner in owners)]
@@ -139,21 +171,43 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
             yield each
 
 
-def _called_objects(source: Source, variables: Iterable[Variable]) -> Iterator[Function]:
+def _called_objects(source: Source, place: int, variables: Iterable[Variable]) -> Iterator[Function]:
     """The functions that are called by the names of objects, where their classes can be told."""
     for variable in variables:
+        first = variable.initialiser[0] if variable.initialiser else -1
+        called = next((each for each in source.lambdas if each.start == first), None)
+        if called is not None:
+            yield called
+            continue
         index = variable.place - 1
         while source.text(index) in ("&", "&&", "*", "const"):
             index -= 1
         name = name_before(source, index)
-        yield from _calling(source, () if BUILT_IN_TYPE.match(name) else _classes_named(source, name))
+        yield from _calling(source, place, () if BUILT_IN_TYPE.match(name) else _classes_named(source, name))
 
 
-def _calling(source: Source, owners: Collection[str] | None) -> Iterator[Function]:
-    """The functions that objects of these classes are called by; all such functions if the classes cannot be told."""
-    for each in source.functions_by_name.get(")", []):
-        if owners is None or any(_is_in(source, each.opening, owner) or _has_base(source, owner) for owner in owners):
+def _calling(source: Source, index: int, owners: Collection[str] | None) -> Iterator[Function]:
+    """The functions that objects of these classes are called by; all that take as many arguments as are given behind
+    ``index`` if the classes cannot be told."""
+    functions = source.functions_by_name.get(")", [])
+    if owners is None:
+        for each in [*functions, *source.lambdas]:
+            if _takes(source, each, index):
+                yield each
+        return
+    for each in functions:
+        if any(_is_in(source, each.opening, owner) or _has_base(source, owner) for owner in owners):
             yield each
+
+
+def _takes(source: Source, function: Function, index: int) -> bool:
+    """Whether the function may take as many arguments as it is given behind ``index``, if that is a call."""
+    if source.text(index + 1) != "(" or source.places("=", "...", start=function.opening, end=function.closing):
+        return True
+    given = source.arguments(index + 1)
+    is_open = bool(source.places("...", start=index, end=max(source.close(index + 1), index)))
+    parameters = [] if source.text(function.opening + 1) == "void" else source.arguments(function.opening)
+    return is_open or len(given) == len(parameters)
 
 
 def _classes_of_object(source: Source, dot: int) -> Collection[str] | None:

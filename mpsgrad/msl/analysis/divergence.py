@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from mpsgrad.msl.analysis.calls import reaching
+from mpsgrad.msl.analysis.calls import reaching, returns_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
@@ -101,7 +101,7 @@ class _Divergence:
 
     def partial(self, waits_for_returned: bool) -> list[Function]:
         found = []
-        for function in self._source.functions:
+        for function in [*self._source.functions, *self._source.lambdas]:
             barriers = self._waiting.calls(function.body_open, function.body_close)
             if barriers and self._is_partial(function, barriers, waits_for_returned or function.kernel is None):
                 found.append(function)
@@ -111,8 +111,7 @@ class _Divergence:
         for barrier in barriers:
             if self._is_for_some(barrier) or any(map(self._differ, choosing_conditions(self._source, barrier))):
                 return True
-        returns = self._source.places("return", start=function.body_open, end=function.body_close)
-        for index in returns if waits_for_returned else ():
+        for index in returns_of(self._source, function) if waits_for_returned else ():
             if self._is_for_some(index):
                 loops = [choice.whole for choice in self._around(index) if self._source.text(choice.word) in LOOPS]
                 if any(index < place or any(start < place < end for start, end in loops) for place in barriers):
@@ -129,6 +128,12 @@ class _Divergence:
                     variable = self._source.variable(parameter.name, kernel.body_open)
                     if variable is not None:
                         self._differs.add(variable.place)
+        for function in self._source.lambdas:
+            for start, end in self._source.arguments(function.opening):
+                for index in range(start, end):
+                    variable = self._source.variable(self._source.text(index), function.body_open)
+                    if variable is not None and variable.place == index:
+                        self._differs.add(index)
         known = -1
         while known != (known := len(self._differs) + len(self._disagreeing)):
             for choice in self._choices:

@@ -449,6 +449,26 @@ class Source:
         return found
 
     @cached_property
+    def lambdas(self) -> list[Function]:
+        """The lambda expressions in the bodies of functions, as functions that objects are called by. One without
+        parameters opens and closes at its last square bracket."""
+        found = []
+        for start in self.places("["):
+            before = self.text(start - 1)
+            is_subscript = self.kind(start - 1) == IDENTIFIER and before not in ("return", "else", "do")
+            closing = self.close(start)
+            if is_subscript or before in (")", "]", "[") or closing < 0 or not self.in_body(start):
+                continue
+            opening = closing + 1 if self.text(closing + 1) == "(" else closing
+            closing = max(self.close(opening), closing)
+            body = closing + 1
+            while self.text(body) not in ("{", "}", ";", ",", ")", "=", ""):
+                body += 1
+            if self.text(body) == "{" and self.close(body) > 0:
+                found.append(Function(")", start, opening, closing, body, self.close(body), None, False, None))
+        return found
+
+    @cached_property
     def declared_functions(self) -> frozenset[str]:
         """Names of functions that the program defines or declares: a type stands before the name."""
         names = set(self.program.functions)
@@ -491,6 +511,9 @@ class Source:
                 found.setdefault(variable.name, []).append(replace(variable, first=start, last=end))
         for variable in self._template_values():
             found.setdefault(variable.name, []).append(variable)
+        for function in self.lambdas:
+            for variable in self._parameters(function):
+                found.setdefault(variable.name, []).append(variable)
         for function in self.functions:
             for variable in self._parameters(function):
                 found.setdefault(variable.name, []).append(variable)

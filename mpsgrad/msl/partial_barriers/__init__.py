@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mpsgrad.msl.analysis.calls import functions_meant, places_of_names, reaching
+from mpsgrad.msl.analysis.calls import functions_meant, is_lambda, places_of_names, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.instrument.tree import NotUnderstood
@@ -38,6 +38,7 @@ class _Program:
 
     def __init__(self, source: Source, partial: Sequence[Function]) -> None:
         self.source = source
+        self._waiting = reaching(source, [BARRIER])
         self.changed = {function.start: function for function in partial}
         todo = list(partial)
         while todo:
@@ -48,8 +49,11 @@ class _Program:
     def _beside(self, function: Function) -> Iterator[Function]:
         """The functions that wait and may be called in ``function``, and those that may be called in its place."""
         source = self.source
-        for index in reaching(source, [BARRIER]).calls(function.body_open, function.body_close):
+        for index in self._waiting.calls(function.body_open, function.body_close):
             yield from functions_meant(source, index)
+        for each in source.lambdas:
+            if function.start < each.start < function.body_close and self._waiting.calls(each.start, each.body_close):
+                yield each
         for index in places_of_names(source, [function]):
             meant = functions_meant(source, index)
             if function in meant and source.in_body(index):
@@ -72,7 +76,7 @@ class _Program:
         tokens = source.tokens
         output: list[Token] = []
         position = 0
-        bodies = {each.body_open: each for each in self.changed.values()}
+        bodies = {each.body_open: each for each in self.changed.values() if not is_lambda(source, each)}
         calls = self._calls()
         while position < len(tokens):
             function = bodies.get(position)
@@ -90,6 +94,34 @@ class _Program:
                 position = opening + 1 + (source.texts[opening + 1 : opening + 3] == ["void", ")"])
                 separator = () if source.text(position) == ")" else (",",)
                 output += made_at(tokens[opening], *word.split(), *separator)
+        return self._with_lambdas(output)
+
+    def _with_lambdas(self, written: list[Token]) -> list[Token]:
+        """``written`` with the bodies of lambda expressions, which their functions leave as they are."""
+        tokens = self.source.tokens
+        changed = {id(tokens[each.start]): each for each in self.changed.values() if is_lambda(self.source, each)}
+        output: list[Token] = []
+        index = 0
+        while index < len(written):
+            function = changed.get(id(written[index]))
+            index += 1
+            if function is None:
+                output.append(written[index - 1])
+                continue
+            while written[index - 1] is not tokens[function.body_close]:
+                index += 1
+            opening, body = function.opening, function.body_open
+            has_parameters = self.source.text(opening) == "("
+            first = opening + 1 + (self.source.texts[opening + 1 : opening + 3] == ["void", ")"])
+            output += tokens[function.start : opening + (not has_parameters)]
+            output += made_at(tokens[opening], "(", "bool", ACTIVE)
+            if not has_parameters or self.source.text(first) == ")":
+                output += made_at(tokens[opening], ")")
+                first += has_parameters
+            else:
+                output += made_at(tokens[opening], ",")
+            output += tokens[first:body]
+            output += self._with_lambdas(BodyWriter(self.source, function).tokens())
         return output
 
     def opening(self, name: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mpsgrad.msl.analysis.calls import name_before, name_place
+from mpsgrad.msl.analysis.calls import gives_nothing, is_lambda, name_before, name_place, returns_of
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Section, Statement
@@ -26,6 +26,7 @@ class BodyWriter(ValueWriter):
 
     def __init__(self, source: Source, function: Function) -> None:
         super().__init__(source, function)
+        self._is_deduced = False
         self._returned = self._return_type()
 
     def tokens(self) -> list[Token]:
@@ -45,8 +46,11 @@ class BodyWriter(ValueWriter):
     def _return_type(self) -> list[Token]:
         """The type of what the function returns; nothing where it returns nothing."""
         function, source = self._function, self._source
-        if function.kernel is not None:
+        if function.kernel is not None or gives_nothing(source, function):
             return []
+        if is_lambda(source, function):
+            arrow = next(iter(source.places("->", start=function.closing, end=function.body_open)), None)
+            return self._deduced() if arrow is None else self._tokens[arrow + 1 : function.body_open]
         end = name_place(function)
         while source.text(end - 1) == "::":
             end -= 2
@@ -55,12 +59,21 @@ class BodyWriter(ValueWriter):
             start = max(skip_attributes(source.tokens, start, end), start + 1)
         head = [token for token in source.tokens[start:end] if token.text not in _HEAD_WORDS]
         words = [token.text for token in head]
-        if words == ["void"]:
-            return []
+        if words == ["auto"]:
+            return self._deduced()
         is_conversion = source.text(end) == "operator" and function.name != ")"
         if not words or {"auto", "&", "(", "operator", "~"} & set(words) or is_conversion:
             raise NotUnderstood(function.opening)
         return [token for token in head if token.text != "const" or "*" in words]
+
+    def _deduced(self) -> list[Token]:
+        """No type: that of the value is deduced, which is returned in the end only."""
+        first, last = self._function.body_open + 1, self._function.body_close
+        *_, final = self._source.statements.between(first, last)
+        if returns_of(self._source, self._function) != [final.word]:
+            raise NotUnderstood(self._function.opening)
+        self._is_deduced = True
+        return []
 
     # Statements.
 
@@ -86,6 +99,10 @@ class BodyWriter(ValueWriter):
             if text in _KEPT and self._waits(first, end):
                 raise NotUnderstood(first)
             return self._tokens[statement.start : end]
+        if text == "return" and self._is_deduced:
+            shared, value = self._value(first + 1, end - 1, flow)
+            value = self._if_active(first + 1, end - 1, value, flow)
+            return [*prefix, *shared, self._tokens[first], *value, self._tokens[end - 1]]
         if not self._waits(first, end):
             return self._apart(prefix, first, end, flow)
         if text == "{":
@@ -138,9 +155,7 @@ class BodyWriter(ValueWriter):
         """The marks that the jump at ``index`` takes away; None where it is no jump out of what begins at ``start``."""
         text = self._text(index)
         if text == "return":
-            if self._is_in_lambda(index, start):
-                raise NotUnderstood(index)
-            return flow.marks
+            return None if self._is_in_lambda(index, start) else flow.marks
         if text not in ("break", "continue"):
             return None
         targets = LOOPS if text == "continue" else (*LOOPS, "switch")
@@ -152,13 +167,7 @@ class BodyWriter(ValueWriter):
         return flow.marks[first:]
 
     def _is_in_lambda(self, index: int, start: int) -> bool:
-        for place in self._source.places("]", start=start, end=index):
-            body = place + 1
-            if self._text(body) == "(" and self._source.close(body) > 0:
-                body = self._source.close(body) + 1
-            if self._text(body) == "{" and self._source.close(body) > index:
-                return True
-        return False
+        return any(start <= each.start < index < each.body_close for each in self._source.lambdas)
 
     def _is_last(self, index: int, start: int, end: int) -> bool:
         """Whether nothing of what begins at ``start`` is left to be done at ``index``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mpsgrad.msl.analysis.calls import functions_meant, name_place, reaching
+from mpsgrad.msl.analysis.calls import functions_meant, gives_nothing, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
@@ -16,6 +16,7 @@ from mpsgrad.msl.library_marks import WHEN, WHERE
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, made_at
 
 _STATEMENT_WORDS = frozenset({"return", "break", "continue", *DECIDING})
+_BEFORE_STATEMENTS = frozenset({";", "{", "}", ")", "else", "do", ":"})
 # What computes a value of variables' without looking anything up, and can be done by threads that have none.
 _HARMLESS = frozenset("+ - * & | ^ ~ ! < > <= >= == != && || << >> . :: ,".split())
 
@@ -45,6 +46,9 @@ class ValueWriter:
         self._tokens = source.tokens
         self._text = source.text
         self._function = function
+        # A lambda expression's values are also those of the functions around it.
+        around = (each.opening for each in source.functions if each.body_open < function.start < each.body_close)
+        self._first = min(around, default=function.opening)
         self._place = function.body_open
         self._declarators = DeclaratorReader(self._source, self._is_variable)
         self._trees = TreeReader(self._source, self._is_variable)
@@ -62,7 +66,12 @@ class ValueWriter:
         return f"{kind}_{self._count}{RENAMED_SUFFIX}"
 
     def _waits(self, start: int, end: int) -> bool:
-        return bool(self._waiting.calls(start, end))
+        """Whether threads wait there; what is done in a lambda expression is done where that is called."""
+        inside = [each for each in self._source.lambdas if start <= each.start < end]
+        return any(
+            not any(each.body_open < index < each.body_close for each in inside)
+            for index in self._waiting.calls(start, end)
+        )
 
     def _value(self, start: int, end: int, flow: Flow) -> tuple[list[Token], list[Token]]:
         """What is to be done by all threads before an expression, and the expression without it: nothing is left of a
@@ -120,10 +129,10 @@ class ValueWriter:
             call += [*self._made(opening, ","), *self._if_active(start, end, inner, flow, is_reference=is_reference)]
         call.append(self._tokens[node.end - 1])
         replaced[:] = [each for each in replaced if not node.start <= each[0][0] < node.end]
-        results = {self._text(name_place(function) - 1) == "void" for function in functions}
-        if len(results) > 1:
-            raise NotUnderstood(node.start)
-        if results == {True}:
+        # Of functions with and without results those count that can stand there.
+        nothing = [gives_nothing(self._source, function) for function in functions]
+        is_statement = is_whole and self._text(node.start - 1) in _BEFORE_STATEMENTS
+        if all(nothing) or is_statement and any(nothing):
             before += [*call, *self._made(opening, ";")]
             replaced.append(((node.start, node.end), [] if is_whole else self._made(opening, "( void ) 0")))
         else:
@@ -252,7 +261,8 @@ class ValueWriter:
         self, start: int, end: int, value: Sequence[Token], flow: Flow, *, is_reference: bool = False
     ) -> list[Token]:
         """``value``, which was written at ``start`` to ``end``, as active threads have it, and others anything."""
-        if self._is_constant(start, end) or self._is_harmless(start, end, may_name_elements=is_reference):
+        is_lambda = any(each.start == start and each.body_close == end - 1 for each in self._source.lambdas)
+        if is_lambda or self._is_constant(start, end) or self._is_harmless(start, end, may_name_elements=is_reference):
             return [*value]
         maker = WHERE if is_reference else WHEN
         return [*self._made(start, f"{maker} ( {flow.mark} ,"), *value, *self._made(start, ")")]
@@ -265,7 +275,7 @@ class ValueWriter:
         for index in range(start, end):
             if source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->"):
                 variable = source.variable(source.text(index), index)
-                if variable is not None and variable.place > self._function.opening:
+                if variable is not None and variable.place > self._first:
                     initialiser = variable.initialiser
                     if initialiser is None or variable.place >= start or not self._is_fixed(variable.place):
                         return False
