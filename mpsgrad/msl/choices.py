@@ -51,10 +51,8 @@ def choices(source: Source, scalars: Collection[str]) -> list[Choice]:
     """The choices of ``source`` between values one of which may have one of the types ``scalars``, left to right."""
     if not source.places("?") or not mentions(source, scalars):
         return []
-    expressions = Expressions(source)
     found = []
-    for extent, arms in _choices(source):
-        kinds = [expressions.type_of(*arm) for arm in arms]
+    for extent, arms, kinds in _choices(source):
         wrapped = tuple(arm for arm, kind in zip(arms, kinds, strict=True) if kind is None or kind.base in scalars)
         if wrapped and _may_differ(kinds):
             found.append(Choice(extent, wrapped))
@@ -66,10 +64,8 @@ def arms_of_objects(source: Source) -> list[Range]:
     which lie in two address spaces."""
     if not source.places("?"):
         return []
-    expressions = Expressions(source)
     found: list[Range] = []
-    for _, arms in _choices(source):
-        kinds = [expressions.type_of(*arm) for arm in arms]
+    for _, arms, kinds in _choices(source):
         if all(kind is None or _is_object(kind) for kind in kinds):
             if any(_is_literal(source, *arm) for arm in arms):
                 continue
@@ -85,20 +81,27 @@ def _is_object(kind: Type) -> bool:
     return not kind.pointers and (kind.columns > 0 or is_class)
 
 
-def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
-    """The ranges of each ``c ? a : b`` that is no statement and has a value, and of its arms; ``a ?: b`` has none."""
+def _choices(source: Source) -> list[tuple[Range, tuple[Range, Range], list[Type | None]]]:
+    """The ranges of each ``c ? a : b`` that is no statement and has a value, left to right, and of its arms, and the
+    arms' types; ``a ?: b`` has none."""
     brackets = template_brackets(source)
-    for index in source.places("?"):
+    expressions = Expressions(source)
+    found = []
+    # From the last on, so that those in the arms are known.
+    ends: dict[int, int] = {}
+    for index in reversed(source.places("?")):
         start = _start(source, brackets, index)
-        colon = _end(source, brackets, index + 1)
+        colon = _end(source, brackets, index + 1, ends)
+        end = ends[index] = _end(source, brackets, colon + 1, ends) if source.text(colon) == ":" else colon
         if source.text(colon) != ":" or colon == index + 1:
             continue
-        end = _end(source, brackets, colon + 1)
         if source.text(start - 1) in (";", "{", "}") and source.text(end) == ";":
             continue
         if source.texts[index + 1 : index + 4] == ["(", "void", ")"]:
             continue
-        yield (start, end), ((index + 1, colon), (colon + 1, end))
+        arms = ((index + 1, colon), (colon + 1, end))
+        found.append(((start, end), arms, [expressions.type_of(*arm) for arm in arms]))
+    return found[::-1]
 
 
 def alternatives(source: Source) -> Iterator[tuple[int, int, int, int]]:
@@ -106,7 +109,7 @@ def alternatives(source: Source) -> Iterator[tuple[int, int, int, int]]:
     brackets = template_brackets(source)
     for index in source.places("?"):
         if source.text(index + 1) == ":":
-            yield _start(source, brackets, index), index, index + 1, _end(source, brackets, index + 2)
+            yield _start(source, brackets, index), index, index + 1, _end(source, brackets, index + 2, {})
 
 
 def _is_literal(source: Source, start: int, end: int) -> bool:
@@ -219,8 +222,8 @@ def _start(source: Source, brackets: dict[int, int], index: int) -> int:
     return index
 
 
-def _end(source: Source, brackets: dict[int, int], index: int) -> int:
-    """The index behind the expression at ``index``, which a colon may end."""
+def _end(source: Source, brackets: dict[int, int], index: int, ends: dict[int, int]) -> int:
+    """The index behind the expression at ``index``, which a colon may end; ``ends`` has those of choices in it."""
     choices_open = 0
     while index < len(source.tokens) and source.kind(index) != "pragma":
         text = source.text(index)
@@ -228,6 +231,8 @@ def _end(source: Source, brackets: dict[int, int], index: int) -> int:
             index = source.close(index)
         elif text == "<" and index in brackets:
             index = brackets[index]
+        elif text == "?" and index in ends and not choices_open:
+            return ends[index]
         elif text == "?":
             choices_open += 1
         elif text == ":":

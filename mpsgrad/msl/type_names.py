@@ -57,12 +57,13 @@ def type_names(tokens: Sequence[Token]) -> Iterator[TypeName]:
 
 
 def one_name_each(tokens: list[Token]) -> list[Token]:
-    """``tokens`` with ``typedef T a; typedef T* b;`` for ``typedef T a, *b;``.
+    """``tokens`` with ``typedef T a; typedef T* b;`` for ``typedef T a, *b;`` and ``T typedef a, *b;``.
 
     The body of a class stays in the first of them, and the others have its name, ``a`` if it has none of its own.
     """
     made: list[Token] = []
     start = 0
+    tokens = _typedef_first(tokens)
     for index, token in enumerate(tokens):
         if token.text != "typedef":
             continue
@@ -76,6 +77,18 @@ def one_name_each(tokens: list[Token]) -> list[Token]:
                 made += [token.replaced("typedef"), *part, *made_at(tokens[end - 1], ";")]
             start = end + 1
     return made + tokens[start:] if made else tokens
+
+
+def _typedef_first(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with ``typedef T a;`` for ``T typedef a;``."""
+    for index in range(1, len(tokens)):
+        if tokens[index].text != "typedef" or tokens[index - 1].kind != IDENTIFIER:
+            continue
+        start = index - 1
+        while start and tokens[start - 1].text not in (";", "{", "}") and tokens[start - 1].kind != "pragma":
+            start -= 1
+        tokens = [*tokens[:start], tokens[index], *tokens[start:index], *tokens[index + 1 :]]
+    return tokens
 
 
 def _end(tokens: Sequence[Token], index: int) -> int:

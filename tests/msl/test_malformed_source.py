@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -115,6 +116,15 @@ def accepted(seed: str, count: int) -> list[str]:
 def test_malformed_source_is_refused_or_compiled() -> None:
     results = compile_all(accepted("day", 24))
     assert len(results) == 24 and set(results) == {"compiled", "refused"}
+
+
+def test_long_chains_are_read_in_time() -> None:
+    """What is read again for each link of a chain takes ten seconds here."""
+    chains = "".join(f"i == {k} ? {k} : " for k in range(1600)), "y[i] = " * 1600
+    before = time.process_time()
+    for chain in chains:
+        assert survives(f"kernel void f(device float* y, uint i [[thread_position_in_grid]]) {{ y[i] = {chain} 0; }}")
+    assert time.process_time() - before < 5
 
 
 @pytest.mark.nightly

@@ -54,6 +54,7 @@ def test_literals(expression: str, expected: float) -> None:
         ("bool3 m = bool3(true, false, true); out[i] = float(m.x) + 10 * any(m) + 100 * all(m);", 11),
         ("uint2 u = uint2(1, 2) << 3; int2 v = -int2(u); out[i] = u.y + v.x + (~v).y;", 16 - 8 + 15),
         ("packed_float3 p = packed_float3(1, 2, 3); float3 v = float3(p) * 2.0; p = v; out[i] = p.y + p[2];", 10),
+        ("packed_uchar2 p = {255, 1}; packed_int4 q = {1, 2, 3, 4}; packed_uchar2 r = p++; --q; q++; out[i] = q.w + r.x + p.y + (--p).x;", 516),
         ("packed_float3 p = float3(1, 2, 3); p += p * 2.0; out[i] = dot(float3(p), float3(1));", 18),
         ("out[i] = as_type<float>(0x40490fdbu) + as_type<int>(1.0) * 0.0;", np.float32(np.pi)),
         ("half2 h = as_type<half2>(0x3c004000u); out[i] = float(h.x) * 10 + float(h.y);", 21),
@@ -121,6 +122,7 @@ def test_vectors_matrices_and_statements(body: str, expected: float) -> None:
         ("#if 1\nconstant float V = 1;\n#elif 1\nconstant float W = 2;\n#elif 1 / 0\n#else\n#error no\n#endif", "V", 1),
         ("float A(float x) { return x * 10; }\n#define A(x) (A(x) + B(x))\n#define B(x) A(x * 2)", "A(1)", 30),
         ("METAL_FUNC float marked(float x) { return x; }", "marked(4.0)", 4),
+        ("float typedef F, G[2]; float twice(float (x)) { float (y) = x; G z = {x, y}; return z[0] + z[1]; }", "twice(4)", 8),
     ],
     ids=lambda v: v[:50] if isinstance(v, str) else "",
 )  # fmt: skip

@@ -275,9 +275,9 @@ def test_attributes_that_are_misspelt_are_warned_of() -> None:
 
 def test_what_other_people_write_is_no_finding() -> None:
     assert not findings(
-        "typedef const device char* text;\n"
+        "const device char typedef* text;\n"
         "static int parse(thread text& p) { int v = 0; while (*p) v = v * 10 + *p++ - 48; return v; }\n"
-        "constexpr int factorial(int n) { return n < 2 ? 1 : n * factorial(n - 1); }\n"
+        "constexpr int factorial(int (n)) { int (m) = n; return m < 2 ? 1 : n * factorial(n - 1); }\n"
         "kernel void f(text x, device int* out, ushort2 t [[thread_position_in_threadgroup]]) {\n"
         "  threadgroup int tile[9][9];\n"
         "  for (int y = t.y; y < 9; y += 8)\n"

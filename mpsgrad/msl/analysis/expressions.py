@@ -142,6 +142,10 @@ class Expressions:
         return self._tokens[self._index - 1]
 
     def _ternary(self) -> Type | None:
+        known = self._told.get((self._index, self._end))
+        if known is not None and self.on_binary is None and self.on_choice is None:
+            self._index = self._end
+            return known
         self._depth += 1
         try:
             if self._depth > _DEEPEST:

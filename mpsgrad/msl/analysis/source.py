@@ -43,6 +43,8 @@ _BEFORE_STATEMENTS = frozenset({";", "{", "}", "else", "do"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _ENDS = frozenset({";", ")", "}"})
 _EXPRESSION_ENDS = _ENDS | {",", "]"}
+# Where longer expressions end is kept for all that stands in them.
+_FAR = 64
 _CONSTANTS = frozenset({"const", "constexpr", "constant", "enum", "{", ","})
 
 Made = TypeVar("Made")
@@ -113,6 +115,7 @@ class Source:
         self.text: Callable[[int], str] = _ByIndex(enumerate(self.texts)).__getitem__
         self.kind: Callable[[int], str] = _ByIndex(enumerate([token.kind for token in tokens])).__getitem__
         self._kept: dict[Hashable, object] = {}
+        self._far_ends: dict[int, int] = {}
 
     def keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, which is asked for once only under each key."""
@@ -588,6 +591,7 @@ class Source:
             is_reference = any(token.text in ("&", "&&") for token in self.tokens[start:index])
             while index < end and self.text(index) == "&&":
                 index += 1
+            index += self._names_in_brackets(index, end)
             if index >= end or self.kind(index) != IDENTIFIER:
                 continue
             known: Type | None = kind if kind.known or kind.pointers else None
@@ -662,8 +666,15 @@ class Source:
     def expression_end(self, index: int, limit: int | None = None) -> int:
         """Where the statement, the bracket or the declarator that holds ``index`` ends."""
         limit = len(self.tokens) if limit is None else limit
+        passed: list[int] = []
         while index < limit and self.text(index) not in _EXPRESSION_ENDS:
+            if len(passed) > _FAR and self._far_ends.get(index, limit) < limit:
+                index = self._far_ends[index]
+                break
+            passed.append(index)
             index = max(self.close(index), index) + 1
+        if len(passed) > _FAR and index < limit:
+            self._far_ends.update(dict.fromkeys(passed, index))
         return index
 
     def chain_start(self, end: int) -> int:
@@ -688,8 +699,11 @@ class Source:
         kind, index = read
         is_reference = any(token.text == "&" for token in tokens[start:index])
         is_auto = kind.base == "auto" and not kind.pointers
+        in_brackets = (kind.known or self.is_type(index - 1)) and self._names_in_brackets(index, stop)
+        index += in_brackets
         while index < stop and tokens[index].kind == IDENTIFIER:
             name = index
+            index += in_brackets
             following = self.text(index + 1)
             if following not in ("=", ";", ",", "[", "(", "{", ":") and index + 1 < stop:
                 return
@@ -728,12 +742,19 @@ class Source:
             if self.text(index) != ",":
                 return
             index += 1
+            in_brackets = False
             # Each further declarator has its own stars.
             stars = 0
             while self.text(index) in ("*", "&", "const"):
                 stars += self.text(index) == "*"
                 index += 1
             kind = replace(kind, pointers=stars)
+
+    def _names_in_brackets(self, index: int, end: int) -> bool:
+        """Whether a declarator is in brackets of its own: ``float (x) = 1``."""
+        behind = ("=", ";", ",", "[", "(", "{", ")")
+        is_name = self.text(index) == "(" and self.kind(index + 1) == IDENTIFIER and self.text(index + 2) == ")"
+        return is_name and (index + 3 >= end or self.text(index + 3) in behind)
 
     @cached_property
     def _plain_structs(self) -> frozenset[str]:

@@ -40,30 +40,43 @@ def _thread_names(source: Source, kernel: Kernel, attributes: frozenset[str]) ->
     }
     differs = {variable.place for name in follows if (variable := source.variable(name, kernel.body_open)) is not None}
     follows |= {p.name for p in kernel.parameters if p.attribute("threadgroup_position_in_grid")}
-    assignments = []
-    for index in source.places(*ASSIGNMENTS, start=kernel.body_open, end=kernel.body_close):
+    assignments = _assignments(source, kernel)
+    for _ in range(2):
+        for index, words, variables, keeps in assignments:
+            if not words.isdisjoint(follows):
+                follows.add(source.text(index - 1))
+            target = source.variable(source.text(index - 1), index - 1)
+            if keeps and target is not None and not variables.isdisjoint(differs):
+                differs.add(target.place)
+    return ThreadNames(frozenset(follows), frozenset(differs))
+
+
+def _assignments(source: Source, kernel: Kernel) -> list[tuple[int, frozenset[str], frozenset[int], bool]]:
+    """Where the kernel gives variables values, the words and the places of the variables in those, and whether they
+    keep different values different."""
+    found = []
+    words: set[str] = set()
+    variables: set[int] = set()
+    is_apart = True
+    behind = -1
+    for index in reversed(source.places(*ASSIGNMENTS, start=kernel.body_open, end=kernel.body_close)):
         if source.kind(index - 1) != IDENTIFIER or source.text(index - 2) in (".", "->"):
             continue
         end = index + 1
-        while end < kernel.body_close and source.text(end) not in (";", "{", "}"):
+        while end < kernel.body_close and end != behind and source.text(end) not in (";", "{", "}"):
             end += 1
-        words = frozenset(source.texts[index + 1 : end])
-        keeps = words.isdisjoint(_UNEQUAL) and all(
-            _keeps_apart(source, place)
-            for place in source.places(*(words & _UNEQUAL_BUT_FOR_CONSTANTS), start=index + 1, end=end)
-        )
-        assignments.append((index, end, words, keeps))
-    for _ in range(2):
-        for index, end, words, keeps in assignments:
-            if not words.isdisjoint(follows):
-                follows.add(source.text(index - 1))
-            if not keeps:
-                continue
-            variables = [source.variable(source.text(position), position) for position in range(index + 1, end)]
-            target = source.variable(source.text(index - 1), index - 1)
-            if target is not None and any(v is not None and v.place in differs for v in variables):
-                differs.add(target.place)
-    return ThreadNames(frozenset(follows), frozenset(differs))
+        if end != behind:
+            words, variables, is_apart = set(), set(), True
+        # What is assigned further on is a part of the value: x = y = z.
+        for position in range(index + 1, end):
+            text = source.text(position)
+            words.add(text)
+            if (variable := source.variable(text, position)) is not None:
+                variables.add(variable.place)
+            is_apart = is_apart and (text not in _UNEQUAL_BUT_FOR_CONSTANTS or _keeps_apart(source, position))
+        behind = index
+        found.append((index, frozenset(words), frozenset(variables), is_apart and words.isdisjoint(_UNEQUAL)))
+    return found[::-1]
 
 
 def _keeps_apart(source: Source, index: int) -> bool:

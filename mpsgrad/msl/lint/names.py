@@ -104,6 +104,8 @@ class _Names:
         self._source = source
         self._brackets = template_brackets(source)
         self._opening = _openings(source)
+        declared = (variable for variables in source.variables.values() for variable in variables)
+        self._in_brackets = {each.place for each in declared if source.text(each.place - 1) == "("}
         places: dict[str, list[int]] = {}
         for index in range(len(source.tokens)):
             if source.kind(index) == IDENTIFIER and self._may_declare(index):
@@ -181,6 +183,8 @@ class _Names:
             return before == "..." or self._ends_type(index - 1)
         if before == ">":
             return index - 1 in self._brackets
+        if before == "(":
+            return index in self._in_brackets
         if before == "]":
             return source.text(index - 2) == "]" or source.text(source.close(index - 1) - 1) == "["
         if before == ")":

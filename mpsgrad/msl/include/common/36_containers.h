@@ -133,6 +133,12 @@ PACKED_OPERATOR_MTL(>=)
 PACKED_SHIFT_MTL(<<)
 PACKED_SHIFT_MTL(>>)
 #undef PACKED_SHIFT_MTL
+#define PACKED_STEP_MTL(op) \
+  template <typename T, int N, typename V, typename = decltype(T() % T())> inline packed_vector_mtl<T, N, V> &operator op(packed_vector_mtl<T, N, V> &a) { for (int i = 0; i < N; i++) a.v[i] op; return a; } \
+  template <typename T, int N, typename V, typename = decltype(T() % T())> inline packed_vector_mtl<T, N, V> operator op(packed_vector_mtl<T, N, V> &a, int) { packed_vector_mtl<T, N, V> old = a; op a; return old; }
+PACKED_STEP_MTL(++)
+PACKED_STEP_MTL(--)
+#undef PACKED_STEP_MTL
 template <typename A, typename require_mtl<is_packed_mtl<A>::value>::type = 0> inline auto operator-(A a) { return -unpack_mtl(a); }
 template <typename A, typename require_mtl<is_packed_mtl<A>::value>::type = 0> inline auto operator~(A a) { return ~unpack_mtl(a); }
 
