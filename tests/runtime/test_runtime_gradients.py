@@ -124,6 +124,68 @@ def test_gradients_of_another_shape_or_number_or_not_finite() -> None:
         check_gradient(lambda x: x * np.inf, lambda dy, x: dy, values((3,), np.float32))
 
 
+@pytest.mark.usefixtures("failures_are_not_shrunk")
+def test_results_without_gradients_are_named() -> None:
+    vector = values((3,), np.float32)
+    with pytest.raises(TypeError, match="strategy is ndarray but must be a Hypothesis strategy"):
+        check_gradient(np.sin, lambda dy, x: dy, np.zeros(3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="what forward gave is NoneType of dtype object"):
+        check_gradient(lambda x: None, lambda dy, x: dy, vector)
+    with pytest.raises(TypeError, match="the gradient is NoneType of dtype object"):
+        check_gradient(np.sin, lambda dy, x: None, vector)
+    with pytest.raises(TypeError, match="forward gave int64, which has no gradient"):
+        check_gradient(lambda x: x.argsort(), lambda dy, x: dy, vector)
+    with pytest.raises(ValueError, match=r"no input has a floating dtype: int64 of shape \(2,\)"):
+        check_gradient(np.sin, lambda dy, x: dy, st.just(np.arange(2)))
+
+
+@pytest.mark.usefixtures("failures_are_not_shrunk")
+def test_several_results_and_writing_to_what_is_given() -> None:
+    def forward(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x *= x
+        return x, x.sum(keepdims=True)
+
+    def gradient(dy: np.ndarray, dsum: np.ndarray, x: np.ndarray) -> np.ndarray:
+        dy += dsum
+        dy *= 2 * x
+        return dy
+
+    check_gradient(forward, gradient, vectors())
+    with pytest.raises(AssertionError, match="the gradient is wrong"):
+        check_gradient(forward, lambda dy, dsum, x: gradient(dy, 0 * dsum, x), vectors())
+
+
+@pytest.mark.usefixtures("failures_are_not_shrunk")
+@pytest.mark.parametrize(("dtype", "length"), [(np.float32, 100_000), (np.float16, 1000)])
+def test_one_wrong_element_at_the_end_of_many(dtype: Any, length: int) -> None:
+    def gradient(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
+        dy[-1] = 0
+        return dy * np.cos(x)
+
+    vector = values((length,), dtype)
+    check_gradient(np.sin, lambda dy, x: dy * np.cos(x), vector, max_examples=20)
+    with pytest.raises(AssertionError, match="the gradient is wrong"):
+        check_gradient(np.sin, gradient, vector, max_examples=40)
+
+
+def test_sums_of_what_cancels() -> None:
+    def forward(x: np.ndarray) -> np.ndarray:
+        return (x - x.mean()).sum(keepdims=True) + x.sum(keepdims=True)
+
+    check_gradient(forward, lambda dy, x: np.full_like(x, dy[0]), values((1000,), np.float64))
+
+
+@pytest.mark.usefixtures("failures_are_not_shrunk")
+def test_kinks_are_named() -> None:
+    kink = r"element \(1\): .* where forward has a kink: its derivatives are .*0 before it and .* behind it"
+    with pytest.raises(AssertionError, match=kink):
+        check_gradient(
+            lambda x: np.maximum(x, 0), lambda dy, x: dy * (x > 0), st.just(np.array([1, 0, -1], np.float32))
+        )
+    with pytest.raises(AssertionError, match=r"instead of [-\d.e]+\n"):
+        check_gradient(np.sin, lambda dy, x: -dy * np.cos(x), st.just(np.array([1, 0, -1], np.float32)))
+
+
 def test_the_number_of_examples() -> None:
     seen = []
     check_gradient(lambda x: seen.append(x) or x, lambda dy, x: dy, values((3,), np.float32), max_examples=7)
