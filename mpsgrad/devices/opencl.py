@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import re
+import time
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -456,10 +457,11 @@ class OpenCLDevice(Device):
                 done = immediate.run_if_brief(dispatches)
                 if done is not None:
                     return done
+            started = time.perf_counter()
             self.runtime_threads.make_room()
             submission = self._submitted(dispatches, enqueued(self.queue, dispatches), label)
             if immediate is not None:
-                immediate.watch(submission)
+                immediate.watch(submission, started)
             return submission
 
     def wait_until_unused(self, buffer: Buffer) -> None:

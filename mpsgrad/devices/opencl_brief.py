@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 import time
@@ -11,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mpsgrad.devices.contract import Dispatch, Submission
-from mpsgrad.devices.opencl_launch import OpenCLSubmission, engine_error, enqueued, entry_point
+from mpsgrad.devices.opencl_launch import HostTime, OpenCLSubmission, enqueued, entry_point
 
 if TYPE_CHECKING:
     import pyopencl
@@ -26,12 +25,12 @@ SURELY_SHORT_SECONDS = 12e-6
 LONGEST_SECONDS, LONGEST_SECONDS_OF_A_THREADGROUP, SURELY_LONG_SECONDS = 60e-6, 120e-6, 1e-3
 """The thread that submits could go on while others do what takes longer, even if they are no sooner. On cold caches a
 few runs may take so long; of what takes longer by far there are two."""
-SECONDS_OF_THE_QUEUE = 5e-6
-"""What the host does for work on the queue before it is there and after its end, and not for work at once."""
 TRIALS = 5
-"""So often work is timed on either way: the first times memory is new and caches are cold, and others disturb some."""
-WAKING_RUNS = 2
-"""On the queue, before those that count: its threads sleep."""
+"""So often work is timed on either way, as others disturb some."""
+WARMING_RUNS = 10
+"""On either way, before those that count: memory is new, caches are cold, and the queue's threads sleep."""
+CLEARLY_SOONER = 0.9
+"""So much of the time on the queue may work at once take, for other threads of the host can go on meanwhile."""
 RUNS_BETWEEN_TRIALS, MOST_RUNS_BETWEEN_TRIALS = 1000, 16_000
 """Of the same work: the other way may have become the faster one, as others use the machine or no longer do. As long as
 it has not, twice as many each time, since trials take longer than what they decide about."""
@@ -67,44 +66,40 @@ class TimedWork:
         """``is_of_one_thread`` says that no other would share it."""
         self._is_of_one_thread = is_of_one_thread
         self._at_once: list[float] = []
-        self._queued: list[float] = []
+        self._queued: list[HostTime] = []
         self._runs_between_trials = 0
-        self._events: tuple[pyopencl.Event, pyopencl.Event] | None = None
 
     @property
     def is_tried_at_once(self) -> bool:
         """Which way is tried next: the queue last, several times in a row, as its threads sleep between two runs."""
-        return len(self._at_once) < TRIALS
+        return len(self._at_once) < WARMING_RUNS + TRIALS
 
     def add_at_once(self, seconds: float) -> None:
         """Notes a time of the work at once."""
         self._at_once.append(seconds)
 
-    def watch(self, submission: OpenCLSubmission) -> None:
-        """Has the time of the work on the queue noted by ``decide``, before which it has run."""
-        self._events = submission.events
+    def add_queued(self, time: HostTime) -> None:
+        """Notes what the host spends on the work on the queue; the waiting is added to ``time`` when it is over."""
+        self._queued.append(time)
 
     def decide(self) -> bool:
         """Whether it is known which way is faster."""
-        if self._events is not None:
-            first, last = self._events
-            self._events = None
-            with contextlib.suppress(engine_error()):
-                self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
         runs = len(self._at_once)
         longest = LONGEST_SECONDS_OF_A_THREADGROUP if self._is_of_one_thread else LONGEST_SECONDS
-        is_too_long = runs > 1 and min(self._at_once) > (longest if runs == TRIALS else SURELY_LONG_SECONDS)
-        if not is_too_long and runs < TRIALS:
+        is_tried = not self.is_tried_at_once
+        is_too_long = runs > 1 and min(self._at_once) > (longest if is_tried else SURELY_LONG_SECONDS)
+        if not (is_too_long or is_tried):
             return False
         is_at_once = not is_too_long
         if is_at_once and not self._is_of_one_thread:
             import statistics
 
-            seconds = statistics.median(self._at_once)
+            seconds = statistics.median(self._at_once[WARMING_RUNS:])
             if seconds > SURELY_SHORT_SECONDS:
-                if len(self._queued) < WAKING_RUNS + TRIALS:
+                if len(self._queued) < WARMING_RUNS + TRIALS:
                     return False
-                is_at_once = seconds <= statistics.median(self._queued[WAKING_RUNS:])
+                queued = statistics.median([time.seconds for time in self._queued[WARMING_RUNS:]])
+                is_at_once = seconds <= CLEARLY_SOONER * queued
         is_as_before = is_at_once == self.is_at_once and self._runs_between_trials > 0
         more = min(2 * self._runs_between_trials, MOST_RUNS_BETWEEN_TRIALS)
         self.runs_left = self._runs_between_trials = more if is_as_before else RUNS_BETWEEN_TRIALS
@@ -193,10 +188,11 @@ class ImmediateQueue:
             known = self._work[key] = TimedWork(is_of_one_thread=not may_be_long)
         return known
 
-    def watch(self, submission: OpenCLSubmission) -> None:
-        """Called with what ``run_if_brief`` left to the other queue."""
+    def watch(self, submission: OpenCLSubmission, started: float) -> None:
+        """Called with what ``run_if_brief`` left to the other queue, where it is by now; its way there ``started``."""
         if self._on_trial is not None:
-            self._on_trial.watch(submission)
+            submission.host_time = HostTime(time.perf_counter() - started)
+            self._on_trial.add_queued(submission.host_time)
             self._on_trial = None
 
     def _run(self, dispatches: Sequence[Dispatch]) -> float:

@@ -6,7 +6,9 @@ import ctypes
 import itertools
 import math
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache as once
 from functools import partial
 from operator import attrgetter
@@ -160,8 +162,18 @@ class OpenCLLibrary(Library):
         return library.function(name)
 
 
+@dataclass(slots=True)
+class HostTime:
+    """The ``seconds`` for which a thread is busy with a submission: until it is on the queue, and while it waits."""
+
+    seconds: float
+
+
 class OpenCLSubmission(Submission):
     """Work between the first and the last of ``events``. ``held`` is what keeps its buffers until it has run."""
+
+    host_time: HostTime | None = None
+    """Where somebody wants to know it."""
 
     def __init__(self, held: Any, events: list[pyopencl.Event], label: str | None) -> None:
         self._held = held
@@ -171,16 +183,14 @@ class OpenCLSubmission(Submission):
 
     def wait(self) -> None:
         if self._last is not None and self._held is not None:
+            started = time.perf_counter()
             try:
                 self._last.wait()
             except engine_error() as error:
                 raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
+            if self.host_time is not None:
+                self.host_time.seconds += time.perf_counter() - started
         self._held = None
-
-    @property
-    def events(self) -> tuple[pyopencl.Event, pyopencl.Event] | None:
-        """Those of the first and of the last launch, if there is any."""
-        return (self._first, self._last) if self._first is not None and self._last is not None else None
 
     @property
     def is_complete(self) -> bool:

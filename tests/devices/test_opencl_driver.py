@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from mpsgrad.devices.opencl_threads import RuntimeThreads
 from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
-QUEUED_TRIALS = opencl_brief.WAKING_RUNS + opencl_brief.TRIALS
+TRIALS = opencl_brief.WARMING_RUNS + opencl_brief.TRIALS
 
 
 def test_memory_of_a_dropped_submission_is_not_recycled_while_it_runs(opencl_device: mg.Device) -> None:
@@ -217,7 +219,7 @@ def test_work_of_one_threadgroup_on_yet_more_memory_is_not_tried_on_the_queue(
     monkeypatch.setattr(opencl_device.immediate_queue, "_work", {})
     monkeypatch.setattr(opencl_brief, "LONGEST_SECONDS_OF_A_THREADGROUP", 1.0)
     source = mg.Image.from_array(np.ones((1, 50, 50, 64), np.float32), opencl_device)
-    for _ in range(opencl_brief.TRIALS + 3):
+    for _ in range(TRIALS + 3):
         commands = mg.CommandBuffer(opencl_device)
         result = mg.ReductionSpatialMean(device=opencl_device).encode(commands, source)
         assert [dispatch.threadgroups for dispatch in commands._dispatches] == [1]
@@ -229,7 +231,7 @@ def test_work_of_one_threadgroup_on_yet_more_memory_is_not_tried_on_the_queue(
 def test_work_of_one_threadgroup_may_take_longer_and_more_memory_at_once(opencl_device: Any) -> None:
     for is_of_one_thread in (False, True):
         work = opencl_brief.TimedWork(is_of_one_thread)
-        for _ in range(opencl_brief.TRIALS):
+        for _ in range(TRIALS):
             work.add_at_once(1.5 * opencl_brief.LONGEST_SECONDS)
         assert work.decide() and work.is_at_once == is_of_one_thread
     image = mg.Image.from_array(np.ones((1, 1, 1, 8), np.float32), opencl_device)
@@ -242,11 +244,11 @@ def test_work_of_one_threadgroup_may_take_longer_and_more_memory_at_once(opencl_
 
 
 @pytest.mark.parametrize(
-    ("seconds", "seconds_of_the_queue", "trials", "is_at_once"),
+    ("seconds", "seconds_of_waiting", "trials", "is_at_once"),
     [
-        (2e-5, 1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, True),
-        (2e-5, -1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, False),
-        (5e-6, -1.0, [True] * opencl_brief.TRIALS, True),
+        (2e-5, 1.0, [True] * TRIALS + [False] * TRIALS, True),
+        (2e-5, -1.0, [True] * TRIALS + [False] * TRIALS, False),
+        (5e-6, -1.0, [True] * TRIALS, True),
         (1.0, 2.0, [True, True], False),
     ],
     ids=["sooner", "later", "short", "too long"],
@@ -255,7 +257,7 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
     opencl_device: Any,
     monkeypatch: pytest.MonkeyPatch,
     seconds: float,
-    seconds_of_the_queue: float,
+    seconds_of_waiting: float,
     trials: list[bool],
     is_at_once: bool,
 ) -> None:
@@ -263,7 +265,15 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
     monkeypatch.setattr(opencl_brief, "RUNS_BETWEEN_TRIALS", 3)
     run = opencl_brief.ImmediateQueue._run
     monkeypatch.setattr(opencl_brief.ImmediateQueue, "_run", lambda *given: run(*given) * 0 + seconds)
-    monkeypatch.setattr(opencl_brief, "SECONDS_OF_THE_QUEUE", seconds_of_the_queue)
+    clock = itertools.count(0.0, seconds_of_waiting)
+    wait = opencl_launch.OpenCLSubmission.wait
+
+    def takes_long(submission: opencl_launch.OpenCLSubmission) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(opencl_launch.time, "perf_counter", lambda: next(clock))
+            wait(submission)
+
+    monkeypatch.setattr(opencl_launch.OpenCLSubmission, "wait", takes_long)
     values = np.arange(64 * 1024, dtype=np.float32).reshape(1, 32, 32, 64)
     source = mg.Image.from_array(values, opencl_device)
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
@@ -304,13 +314,29 @@ def test_work_is_looked_up_once_and_forgotten(opencl_device: Any, monkeypatch: p
 def test_cold_caches_and_threads_that_woke_up_late_do_not_decide() -> None:
     work = opencl_brief.TimedWork()
     cold = 2 * opencl_brief.LONGEST_SECONDS
-    for seconds in [cold] * (opencl_brief.TRIALS - 1) + [20e-6]:
+    for seconds in [cold] * opencl_brief.WARMING_RUNS + [cold, cold, 20e-6, 20e-6, 20e-6]:
         assert work.is_tried_at_once and not work.decide()
         work.add_at_once(seconds)
     slow, fast = 200e-6, 10e-6
-    assert not work.decide()
-    work._queued = [slow] * opencl_brief.WAKING_RUNS + [slow, slow, fast, fast, fast]
+    for seconds in [slow] * opencl_brief.WARMING_RUNS + [slow, slow, fast, fast, fast]:
+        assert not work.decide()
+        work.add_queued(opencl_launch.HostTime(seconds))
     assert work.decide() and not work.is_at_once
+
+
+def test_the_host_is_busy_until_work_is_on_the_queue_and_while_it_waits(opencl_device: Any) -> None:
+    source = mg.Image.from_array(np.ones((4, 256, 256, 8), np.float32), opencl_device)
+    commands = mg.CommandBuffer(opencl_device)
+    mg.NeuronReLU(device=opencl_device).encode(commands, source)
+    commands.commit()
+    submission: Any = commands._submission
+    submission.host_time = opencl_launch.HostTime(1.0)
+    started = time.perf_counter()
+    commands.wait_until_completed()
+    ended = time.perf_counter()
+    assert 1 < submission.host_time.seconds <= 1 + ended - started
+    submission.wait()
+    assert submission.host_time.seconds <= 1 + ended - started
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads choose their cores by themselves")
