@@ -44,6 +44,7 @@ _DEVICE_SPACE = 1
 _MOST_BARRIERS = 4096
 _SPARE_BYTES = 256
 _MOST_LENGTHS = 128
+_MOST_OWN = 64
 
 _RECORD = np.dtype(
     [("group", "u4"), ("epoch", "u4"), ("lanes", "u4"), ("barriers", "u4"), ("thread", "u2"), ("site", "u2")]
@@ -63,6 +64,7 @@ FINDING = np.dtype(
     ]
     + [("address", "u8"), ("index", "i8"), ("extent", "u8")]
 )  # fmt: skip
+_OWN = np.dtype([(name, "u8") for name in ("start", "end", "known")] + [("numbers", "u4", 4)])
 _CONTEXT = np.dtype(
     [
         (name, "u8")
@@ -73,8 +75,9 @@ _CONTEXT = np.dtype(
     + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest")]
     + [
         ("region", _REGION, 96),
-        ("thread", "u4", (LARGEST_THREADGROUP, 8)),
+        ("thread", "u4", (LARGEST_THREADGROUP, 9)),
         ("barriers", "u4", (2, _MOST_BARRIERS)),
+        ("own", _OWN, (LARGEST_THREADGROUP, _MOST_OWN)),
         ("spare", "u1", (LARGEST_THREADGROUP, _SPARE_BYTES)),
     ]
 )  # fmt: skip

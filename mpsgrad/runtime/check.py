@@ -13,7 +13,7 @@ from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.msl import Argument
-from mpsgrad.msl.instrument import CONSTANT_NAMES, THREADGROUP_NAMES, Instrumentation, Site
+from mpsgrad.msl.instrument import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES, Instrumentation, Site
 from mpsgrad.runtime.argument_buffers import add_with_pointers, places_of_pointers
 from mpsgrad.runtime.arguments import BoundArguments, element_of, is_device_memory
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding, Place
@@ -174,6 +174,9 @@ class _Words:
                 # What is read too early was written by another thread too late: the race says more.
                 if kind == checks.UNINITIALISED and (region, site) in raced:
                     continue
+                # What is not understood may give a thread's own variables their values.
+                if kind == checks.UNINITIALISED and region >= OWN_NAMES and self._checks.unchecked:
+                    continue
                 found.append(describe(record))
         found += self._aliased()
         if not outcome.stopped:
@@ -219,6 +222,8 @@ class _Words:
         region = int(record["region"])
         if region == checks.NOWHERE:
             return None, None
+        if region >= OWN_NAMES:
+            return self._checks.own[region - OWN_NAMES], int(record["reached"])
         if region >= CONSTANT_NAMES:
             return self._checks.constants[region - CONSTANT_NAMES], None
         if region >= THREADGROUP_NAMES:
@@ -246,6 +251,8 @@ class _Words:
         name, size = self._memory(record)
         size = size or int(record["size"])
         first = int(record["index"])
+        if record["region"] >= OWN_NAMES and record["size"] == record["extent"]:
+            return f"'{name}'"
         if first % size == 0 and size == record["size"]:
             return f"element {first // size} of '{name}'"
         return f"{record['size']} bytes from byte {first} on of '{name}'"

@@ -24,14 +24,18 @@ MISTAKES: dict[str, Mistake] = {
         "On a GPU an access outside a buffer reads or overwrites what lies there, or ends the command buffer.",
         "The threads, sizes and values of this run are looked at. An index that leaves a row of an array of arrays "
         "counts, one that leaves a member of a struct through a pointer does not. An array of one element in device "
-        "memory is taken for one without a known extent, which goes to the end of the buffer. A thread's own arrays "
-        "are looked at where they are named, not through pointers.",
+        "memory is taken for one without a known extent, which goes to the end of the buffer. Pointers to what is a "
+        "thread's own are looked at where they point to arrays, objects with arrays, and variables whose address is "
+        "taken, but not to parameters and to what is declared between the labels of a switch.",
     ),
     "uninitialised-memory": Mistake(
         "error",
-        "Threadgroup memory holds what another threadgroup left, a new buffer anything: no two runs are alike.",
+        "Threadgroup memory holds what another threadgroup left, a new buffer anything, a thread's own variable what a "
+        "register held: no two runs are alike.",
         "Device memory counts as uninitialised only where the call says that an argument is undefined. A copy of a "
-        "struct is reported where none of its bytes has a value.",
+        "struct is reported where none of its bytes has a value. What is a thread's own is looked at where it is made "
+        "of numbers and vectors alone, not in structs. A vector is reported where no component that is read has a "
+        "value; what a reference was bound to counts as having one.",
     ),
     "data-race": Mistake(
         "error",

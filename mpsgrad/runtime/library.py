@@ -168,10 +168,10 @@ class KernelFunction(DeviceBound):
 
         A library for another device is compiled for the OpenCL device first, and device memory is copied to it.
 
-        Finds accesses outside buffers and threadgroup arrays, reads of memory without a value, data races, barriers and
-        simdgroup functions that only some threads reach, integer division by zero and loops without end; ``MISTAKES``
-        in ``mpsgrad.runtime`` says what each means and what a run cannot show. Out-of-bounds accesses are kept from
-        happening. The arguments are those of a call, and are left as they are.
+        Finds accesses outside buffers, threadgroup arrays and what is a thread's own, reads of what has no value, data
+        races, barriers and simdgroup functions that only some threads reach, integer division by zero and loops without
+        end; ``MISTAKES`` in ``mpsgrad.runtime`` says what each means and what a run cannot show. Out-of-bounds accesses
+        are kept from happening. The arguments are those of a call, and are left as they are.
 
         ``undefined`` has the names or positions of arguments whose contents have no value before the run: outputs. What
         pointers in an argument point to is named as in the kernel: ``all.y``, ``several[0].y``.

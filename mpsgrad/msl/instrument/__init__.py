@@ -1,7 +1,8 @@
 """Makes a program report what it does wrong when it runs: checks in its own source, called from where it was written.
 
-The checks (``include/opencl/80_checks.h``) find which buffer or threadgroup variable a pointer is in by its address, so
-types stay as they are. What an access is for, reading or writing, is read off the expression that it stands in.
+The checks (``include/opencl/80_checks.h`` and ``81_own_variables.h``) find which buffer, threadgroup variable or
+variable of the thread's own a pointer is in by its address, so types stay as they are. What an access is for, reading
+or writing, is read off the expression that it stands in.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.instrument.scopes import has_constructors
-from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES, Site, member_template
+from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
 from mpsgrad.msl.program import Kernel, Program
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token, matching_angle
 
 __all__ = [
     "CONSTANT_NAMES",
+    "OWN_NAMES",
     "THREADGROUP_NAMES",
     "Instrumentation",
     "Site",
@@ -26,7 +28,7 @@ __all__ = [
     "member_template",
 ]
 
-LIBRARY_NAMES = ("checks_mtl", "threadgroup_barrier", "simdgroup_barrier")
+LIBRARY_NAMES = ("checks_mtl", "own_variables_mtl", "threadgroup_barrier", "simdgroup_barrier")
 """What instrumented programs need of the library beside what they name."""
 
 _SMALL_TYPES = {1: ("char", "bool", "int8_t"), 2: ("half", "short", "int16_t", "bfloat")}
@@ -38,10 +40,11 @@ class Instrumentation:
 
     A check's site is its position in ``sites``, a threadgroup variable's number its position in ``threadgroup`` behind
     ``THREADGROUP_NAMES``, that of a constant of the program its position in ``constants`` behind ``CONSTANT_NAMES``,
-    and the lengths of ``threadgroup_arguments`` are asked for by position. ``lane_sites`` counts the sites of simdgroup
-    functions. ``members`` have a template each in the translation. No access is smaller than ``granule`` bytes.
-    ``unchecked`` are places (file, line, column) that were not understood. ``has_constructors`` says that constants may
-    get their values when the program runs.
+    that of a variable of a thread's own its position in ``own`` behind ``OWN_NAMES``, and the lengths of
+    ``threadgroup_arguments`` are asked for by position. ``lane_sites`` counts the sites of simdgroup functions.
+    ``members`` have a template each in the translation. No access is smaller than ``granule`` bytes. ``unchecked`` are
+    places (file, line, column) that were not understood. ``has_constructors`` says that constants may get their values
+    when the program runs.
     """
 
     tokens: list[Token]
@@ -51,6 +54,7 @@ class Instrumentation:
     constants: tuple[str, ...]
     threadgroup: tuple[str, ...]
     threadgroup_arguments: tuple[str, ...]
+    own: tuple[str, ...]
     granule: int
     unchecked: tuple[tuple[str, int, int], ...]
     has_constructors: bool
@@ -82,6 +86,7 @@ def instrument(
         (*(name.removeprefix("::") for name in weaver.constants), *strings),
         tuple(woven.threadgroup),
         tuple(woven.threadgroup_arguments),
+        tuple(woven.own),
         granule,
         tuple((token.file, token.line, token.column) for token in woven.not_understood),
         has_constructors(read),

@@ -18,9 +18,10 @@ _DECLARATOR_WORDS = frozenset({"*", "&", "&&", "(", "const", "restrict", "__rest
 
 
 class Declarator(NamedTuple):
-    """One of the variables of a declaration, whose name and extents end before ``end``."""
+    """One of the variables of a declaration, whose name stands at ``place`` and whose extents end before ``end``."""
 
     name: str
+    place: int
     end: int
     is_reference: bool
     is_object: bool
@@ -60,6 +61,7 @@ class DeclaratorReader:
                 index = self._closing(index + 1)
             elif text in _ARITHMETIC and (not has_type or self._text(index - 1) in _ARITHMETIC):
                 has_type = True
+                words.add(text)
             elif tokens[index].kind == IDENTIFIER and has_type:
                 break
             elif text == "::" or tokens[index].kind == IDENTIFIER:
@@ -113,4 +115,5 @@ class DeclaratorReader:
             index = self._source.close(index) + 1
             if index <= 0:
                 raise NotUnderstood(name_at)
-        return Declarator(self._text(name_at), index, bool(references), not pointers and not references, is_array)
+        is_object = not pointers and not references
+        return Declarator(self._text(name_at), name_at, index, bool(references), is_object, is_array)

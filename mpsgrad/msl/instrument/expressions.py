@@ -6,21 +6,21 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Source
 from mpsgrad.msl.instrument.edits import Edits
-from mpsgrad.msl.instrument.scopes import Scopes
+from mpsgrad.msl.instrument.scopes import Meaning, Scopes
 from mpsgrad.msl.instrument.sites import Site, Woven, is_swizzle
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.tokens import SITE, Token
 
-Context = Literal["none", "read", "write", "update", "designate", "place", "address"]
-"""What an expression is for: ``designate`` binds a reference to it, ``place`` is written by what stands around it, and
-``address`` is not accessed at all."""
+Context = Literal["none", "read", "write", "update", "designate", "base", "place", "address"]
+"""What an expression is for: ``designate`` binds a reference to it, ``base`` is the watched array of an element,
+``place`` is written by what stands around it, and ``address`` is not accessed at all."""
 
 _KINDS: dict[str, str] = {
     "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
-    "designate": "DESIGNATE_MTL", "place": "PLACE_MTL",
+    "designate": "DESIGNATE_MTL", "base": "DESIGNATE_MTL", "place": "PLACE_MTL",
 }  # fmt: skip
 _ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
 _OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
@@ -84,6 +84,8 @@ class ExpressionWeaver:
         kind = node.kind
         if kind in ("literal", "this", "unevaluated"):
             return
+        if kind == "cast" and self._text(node.parts[0].start - 2) == "void" and self._text(node.start) == "(":
+            context = "none"
         if kind == "opaque":
             if node.text == "[":
                 self._lambda(node.start, node.end)
@@ -118,14 +120,31 @@ class ExpressionWeaver:
         else:
             is_reference = kind == "cast" and self._text(node.parts[0].start - 2) == "&"
             for part in node.parts:
-                self._visit(part, "designate" if is_reference else "read")
+                self._visit(part, "designate" if is_reference else "none" if context == "none" else "read")
 
     def _name(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         meaning = self._scopes.meaning(node.text) if node.end == node.start + 1 else None
+        if meaning is not None and meaning.watched is not None:
+            self._watch(node, meaning, node.text, context, path)
+            return
         if meaning is None or not meaning.is_memory or context == "address":
             return
         self.edits.before(node.start, self._check("object_mtl", context, path), "(")
         self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
+
+    def _watch(self, node: Node, meaning: Meaning, name: str, context: Context, path: tuple[str, ...]) -> None:
+        """Notes the edits for an access to a watched variable by its name."""
+        if context not in ("none", "base", "address"):
+            self.edits.before(node.start, self._check("known_mtl", context, path), "(", f"{name}_own_mtl", ",")
+            self.edits.after(node.end - 1, ",", str(meaning.watched), ",", self._site(node.start, node.end), ")")
+
+    def _own_root(self, node: Node) -> tuple[str, Meaning] | None:
+        """The object of the thread's own that ``node`` is or is an element of, without a pointer between them."""
+        node = node.inner
+        while node.kind == "subscript":
+            node = node.parts[0].inner
+        meaning = self._scopes.meaning(node.text) if node.kind == "name" and node.end == node.start + 1 else None
+        return (node.text, meaning) if meaning is not None and meaning.is_own else None
 
     def _arrow(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         pointer = node.parts[0]
@@ -148,12 +167,16 @@ class ExpressionWeaver:
             self._visit(base, "read")
             self._visit(index, "read")
             return
+        root = self._own_root(base)
+        is_watched = root is not None and root[1].watched is not None
+        if root is not None and is_watched:
+            self._watch(node, root[1], root[0], context, path)
         site = self._site(node.start, base.end)
         self.edits.before(node.start, self._check(AT, context, path), "(")
         opening = (",", "(") if index.kind == "comma" else (",",)
         self.edits.replace(node.place, *opening)
         self.edits.replace(node.end - 1, *((")",) if index.kind == "comma" else ()), ",", site, ")")
-        self._visit(base, "designate")
+        self._visit(base, "base" if is_watched else "designate")
         self._visit(index, "read")
 
     def _unary(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
@@ -211,6 +234,8 @@ class ExpressionWeaver:
         if node.kind == "arrow":
             return not is_swizzle(node.text)
         if node.kind == "subscript":
+            if self._own_root(node) is not None:
+                return False
             base = node.parts[0].inner
             return not (base.kind == "member" and len(base.text) > 1 and is_swizzle(base.text))
         return node.kind == "unary" and node.text == "*"
@@ -233,7 +258,7 @@ class ExpressionWeaver:
             return
         if function.kind != "name":
             self._visit(function, "read")
-            self._arguments(arguments, frozenset())
+            self._arguments(arguments, frozenset(), may_write=True)
             return
         name = function.text
         if name not in self._source.program.functions and self._library_call(node, name, arguments):
@@ -242,7 +267,8 @@ class ExpressionWeaver:
             # The call gives a reference to what is written.
             self.edits.before(node.start, self._check("object_mtl", context), "(")
             self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
-        self._arguments(arguments, self._references(name))
+        may_write = name in WRITING_FUNCTIONS or name in self._source.struct_bodies or self._scopes.is_variable(name)
+        self._arguments(arguments, self._references(name), may_write=may_write)
 
     def _method(self, function: Node, arguments: Sequence[Node]) -> None:
         owner = function.parts[0]
@@ -253,22 +279,26 @@ class ExpressionWeaver:
                 self._visit(owner, "read")
         else:
             self._visit(owner, "designate")
-        self._arguments(arguments, self._references(function.text))
+        self._arguments(arguments, self._references(function.text), may_write=True)
 
     def _references(self, name: str) -> frozenset[int]:
-        """The positions where a function of this name takes a reference to device or threadgroup memory."""
+        """The positions where a function of this name takes a reference, but to what is a thread's own and read."""
         found = set()
         source = self._source
         for function in source.functions_by_name.get(name, ()):
             for position, (start, end) in enumerate(source.arguments(function.opening)):
                 words = {source.text(index) for index in range(start, end)}
-                if not words.isdisjoint({"&", "&&"}) and "thread" not in words:
+                if not words.isdisjoint({"&", "&&"}) and not words >= {"thread", "const"}:
                     found.add(position)
         return frozenset(found)
 
-    def _arguments(self, arguments: Sequence[Node], references: Collection[int]) -> None:
+    def _arguments(
+        self, arguments: Sequence[Node], references: Collection[int], *, may_write: bool = False
+    ) -> None:
+        """Notes the edits for what a call passes; with ``may_write`` it may give any watched variable a value."""
         for position, argument in enumerate(arguments):
-            self._visit(argument, "designate" if position in references else "read")
+            is_given = position in references or (may_write and self._own_root(argument) is not None)
+            self._visit(argument, "designate" if is_given else "read")
 
     def _library_call(self, node: Node, name: str, arguments: Sequence[Node]) -> bool:
         """Notes the edits for a call of a library function that is checked itself; False for any other."""

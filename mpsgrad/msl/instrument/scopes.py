@@ -15,10 +15,13 @@ _MOST_CONSTANTS = 40
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """``is_memory``: naming the variable reads or writes device or threadgroup memory, or may. ``is_constant``: its
-    value is known when the source is compiled, or may be."""
+    value is known when the source is compiled, or may be. ``is_own``: it is an object of the thread's own, no
+    reference; ``watched`` is its number if it is known whether it has a value."""
 
     is_memory: bool = False
     is_constant: bool = False
+    is_own: bool = False
+    watched: int | None = None
 
 
 class Scopes:

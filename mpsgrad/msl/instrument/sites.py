@@ -9,7 +9,9 @@ from mpsgrad.msl.tokens import Token
 
 THREADGROUP_NAMES = 64
 CONSTANT_NAMES = 1 << 16
-"""What the numbers of threadgroup variables and of tables of constants start from; those of buffers are positions."""
+OWN_NAMES = 1 << 17
+"""What the numbers of threadgroup variables, of tables of constants and of variables of a thread's own start from;
+those of buffers are positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Woven:
     """What was found while checks were put in.
 
     ``members`` are the names in paths, ``threadgroup`` those of threadgroup variables and arguments by their numbers,
-    ``threadgroup_arguments`` those of arguments alone, by numbers of their own.
+    ``threadgroup_arguments`` those of arguments alone, by numbers of their own, ``own`` those of variables of a
+    thread's own.
     """
 
     sites: list[Site] = field(default_factory=list)
@@ -35,6 +38,7 @@ class Woven:
     members: set[str] = field(default_factory=set)
     threadgroup: list[str] = field(default_factory=list)
     threadgroup_arguments: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
     not_understood: list[Token] = field(default_factory=list)
 
 

@@ -11,8 +11,9 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Statement
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
+from mpsgrad.msl.instrument.own_variables import Declared, OwnVariables
 from mpsgrad.msl.instrument.scopes import Meaning, constants
-from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
+from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
@@ -30,6 +31,10 @@ class Weaver(ExpressionWeaver):
         self._function: Function | None = None
         self._depth = 0
         self._blocks = 0
+        self._scope_end = 0
+        self._can_declare_more = False
+        self._switches: set[int] = set()
+        self._own = OwnVariables(source)
         self._declarators = DeclaratorReader(source, self._scopes.is_variable)
         self.constants, self._knows_all_constants = constants(source)
 
@@ -37,17 +42,26 @@ class Weaver(ExpressionWeaver):
         """Notes the edits for one function's body."""
         source = self._source
         words = [index for index in range(function.start, function.opening) if source.text(index) == "constexpr"]
-        if words and {"device", "threadgroup"}.isdisjoint(source.texts[function.opening : function.closing]):
+        if words and not self._reaches_memory(function):
             return
         for index in words:
             # What it gets has no value before it runs, and checks cannot be called before.
             self.edits.replace(index)
         self._function = function
         self._scopes.open_function(function)
+        self._own.enter(function)
+        self._scope_end, self._can_declare_more = function.body_close, True
         if function.kernel is not None:
             self._enter_kernel(function)
         self._statements(function.body_open + 1, function.body_close)
         self._scopes.close_function()
+
+    def _reaches_memory(self, function: Function) -> bool:
+        """Whether a function may access memory that checks know, other than to read what is its thread's own."""
+        parameters = [set(self._source.texts[start:end]) for start, end in self._source.arguments(function.opening)]
+        return any(
+            words & {"device", "threadgroup"} or ("thread" in words and "const" not in words) for words in parameters
+        )
 
     def _enter_kernel(self, function: Function) -> None:
         assert function.kernel is not None
@@ -106,7 +120,10 @@ class Weaver(ExpressionWeaver):
         elif text == "{":
             self._scopes.open()
             self._blocks += 1
+            around = self._scope_end, self._can_declare_more
+            self._scope_end, self._can_declare_more = stop, index not in self._switches
             self._statements(index + 1, stop)
+            self._scope_end, self._can_declare_more = around
             self._blocks -= 1
             self._scopes.close()
         elif text in LABELS:
@@ -116,9 +133,9 @@ class Weaver(ExpressionWeaver):
         elif text == "return":
             self._return(index, stop)
         elif text in ("struct", "class", "union", "enum") and "{" not in (self._text(k) for k in range(index, stop)):
-            self._simple(index, stop)
+            self._simple(index, stop, is_statement=True)
         elif text not in (";", "break", "continue") and text not in _SKIPPED:
-            self._simple(index, stop)
+            self._simple(index, stop, is_statement=True)
 
     def _parts(self, statement: Statement) -> None:
         for start, _ in statement.parts:
@@ -133,6 +150,8 @@ class Weaver(ExpressionWeaver):
             self._condition(*condition, guarded=True)
             return
         self._scopes.open()
+        if word == "switch":
+            self._switches |= {self._source.statements.at(part[0]).word for part in statement.parts}
         if word == "for":
             self._turns(statement)
         elif not statement.is_constexpr:
@@ -213,9 +232,9 @@ class Weaver(ExpressionWeaver):
             self.edits.replace(index, "{", "returned_mtl", "(", site, ")", ";", self._tokens[index])
             self.edits.after(stop, "}")
 
-    def _simple(self, start: int, stop: int) -> None:
+    def _simple(self, start: int, stop: int, *, is_statement: bool = False) -> None:
         """A declaration or an expression, up to its semicolon."""
-        if not self._declaration(start, stop):
+        if not self._declaration(start, stop, can_add=is_statement and self._can_declare_more):
             self._visit(self._trees.expression(start, stop), "none")
 
     def _lambda(self, start: int, end: int) -> None:
@@ -231,16 +250,18 @@ class Weaver(ExpressionWeaver):
 
     # Declarations.
 
-    def _declaration(self, start: int, stop: int) -> bool:
-        """Notes the edits for a declaration of variables; False if it is none."""
+    def _declaration(self, start: int, stop: int, *, can_add: bool = False) -> bool:
+        """Notes the edits for a declaration of variables; False if it is none. Others may follow if ``can_add``."""
         if self._structured_binding(start, stop):
             return True
-        index, words = self._declarators.specifiers(start, stop)
-        if index is None or not self._declarators.begins(index, stop):
+        first, words = self._declarators.specifiers(start, stop)
+        if first is None or not self._declarators.begins(first, stop):
             return False
         is_threadgroup = "threadgroup" in words
-        declared: list[tuple[int, int, str]] = []
+        threadgroup: list[tuple[int, int, str]] = []
+        declared: list[Declared] = []
         base_is_constant = not {"const", "constexpr"}.isdisjoint(words)
+        index = first
         while index < stop:
             found = self._declarators.read(index, stop)
             is_memory = found.is_reference and words.isdisjoint({"thread", "constant"})
@@ -249,22 +270,33 @@ class Weaver(ExpressionWeaver):
             if is_threadgroup and found.is_object:
                 if has_value:
                     raise NotUnderstood(found.end)
-                declared.append((index, found.end, found.name))
+                threadgroup.append((index, found.end, found.name))
+            own = self._own.of(found, index, words, stop, self._scope_end) if can_add else None
+            number = None
+            if own is not None:
+                number = OWN_NAMES + len(self.woven.own)
+                self.woven.own.append(found.name)
             index = found.end
             runtime = not base_is_constant
+            values: Sequence[Node] = ()
             if has_value:
                 values, index = self._initial_values(index, stop)
                 runtime = runtime or any(self._is_runtime(value) for value in values)
-                if "constexpr" not in words:
-                    for value in values:
-                        self._visit(value, "designate" if found.is_reference else "read")
-            self._scopes.declare(found.name, Meaning(is_memory, not runtime))
+            declared.append(Declared(found, values, index, own, number))
+            watched = number if own is not None and own.watched else None
+            is_own = found.is_object and not is_threadgroup
+            self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, watched))
             if index < stop:
                 if self._text(index) != ",":
                     raise NotUnderstood(index)
                 index += 1
-        if declared:
-            self._threadgroup_variables(start, stop, declared)
+        self._own.declare(self.edits, start, first, stop, declared)
+        if "constexpr" not in words:
+            for each in declared:
+                for value in each.values:
+                    self._visit(value, "designate" if each.declarator.is_reference else "read")
+        if threadgroup:
+            self._threadgroup_variables(start, stop, threadgroup)
         return True
 
     def _initial_values(self, index: int, stop: int) -> tuple[Sequence[Node], int]:

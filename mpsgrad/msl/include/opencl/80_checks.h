@@ -8,21 +8,25 @@ inline uint thread_mtl_now() { return (uint)get_local_linear_id(); }
 enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL };
 enum : uint { BOUNDS_MTL, EXTENT_MTL, UNINITIALISED_MTL, RACE_MTL, BARRIER_MTL, LANES_MTL, ZERO_MTL, LOOP_MTL };
 enum : uint { THREAD_MTL, DEVICE_MTL, LOCAL_MTL, ANY_MTL };
-enum : uint { MOST_THREADS_MTL = 1024, MOST_REGIONS_MTL = 96, MOST_BARRIERS_MTL = 4096, SPARE_BYTES_MTL = 256, NOWHERE_MTL = 0xffffffffu };
+enum : uint { MOST_THREADS_MTL = 1024, MOST_REGIONS_MTL = 96, MOST_BARRIERS_MTL = 4096, SPARE_BYTES_MTL = 256, MOST_OWN_MTL = 64, NOWHERE_MTL = 0xffffffffu };
 
 // What one thread did to a granule of memory, and when; group 0 is nobody.
 struct record_mtl { uint group, epoch, lanes, barriers; ushort thread, site; };
 struct granule_mtl { record_mtl write, read, read2, atomic, atomic2, atomic_read; uint initialised; };
 // Nothing that a kernel may touch lies less than ``fence`` bytes away.
 struct region_mtl { ulong start, end; __global granule_mtl *shadow; uint name, space, undefined, fence; };
-// What ``index`` and ``extent`` count differs: bytes of memory, elements of an array, threads, steps.
+// What ``index`` and ``extent`` count differs: bytes of memory, elements of an array, threads, steps; ``reached`` has the
+// bytes of an element of a thread's own variable.
 struct finding_mtl {
   uint count, group, thread, site, other_group, other_thread, other_site, region, access, other_access, size, reached;
   ulong address;
   long index;
   ulong extent;
 };
-struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target; };
+struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own; };
+// A variable of a thread's own, of elements of ``element`` bytes; at ``known`` there is a flag for each ``number`` bytes of
+// it, if it is watched.
+struct own_mtl { ulong start, end, known; uint number, fence, name, element; };
 struct context_mtl {
   ulong low, high, granule, local_granules;
   __global granule_mtl *local_shadow;
@@ -34,6 +38,7 @@ struct context_mtl {
   region_mtl region[MOST_REGIONS_MTL];
   thread_mtl thread[MOST_THREADS_MTL];
   uint barrier_site[MOST_BARRIERS_MTL], barrier_count[MOST_BARRIERS_MTL];
+  own_mtl own[MOST_THREADS_MTL][MOST_OWN_MTL];
   uchar spare[MOST_THREADS_MTL][SPARE_BYTES_MTL];
 };
 __global context_mtl *checks_mtl;
@@ -208,6 +213,7 @@ IN_TURN_MTL ulong check_mtl(ulong address, ulong origin, uint size, uint offset,
   }
   return address;
 }
+ulong own_check_mtl(ulong address, ulong origin, uint size, uint offset, ulong packed, uint site, uint thread);
 // The index, or 0 in place of one that an array does not have.
 IN_TURN_MTL void wrong_extent_mtl(long index, ulong count, uint site, uint access, uint thread) {
   finding_mtl found = finding_at_mtl(site, thread);
@@ -282,6 +288,7 @@ template <typename E, uint K, typename P, bool O> struct described_mtl {
 template <typename E, uint K, typename P, bool O> __attribute__((always_inline)) inline ulong checked_mtl(ulong address, ulong origin, uint site) {
   typedef described_mtl<E, K, P, O> a;
   if constexpr (!a::is_access) return address;
+  else if constexpr (space_mtl<E>::value == THREAD_MTL) return own_check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now());
   else return check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now(), 0);
 }
 
@@ -291,8 +298,7 @@ template <uint K, typename P, typename B, typename I> __attribute__((always_inli
   typedef bare_mtl<L> T;
   if constexpr (form_mtl<T>::value == POINTER_MTL) {
     typedef typename form_mtl<T>::element E;
-    if constexpr (space_mtl<E>::value == THREAD_MTL) return (base[index]);
-    else return (*(E *)checked_mtl<E, K, P, false>((ulong)(base + index), (ulong)base, site));
+    return (*(E *)checked_mtl<E, K, P, false>((ulong)(base + index), (ulong)base, site));
   } else if constexpr (form_mtl<T>::value == ARRAY_MTL) {
     typedef typename referred_mtl<decltype((base[0]))>::type E;
     // An array of one element stands for as many as the buffer has.
@@ -336,8 +342,7 @@ template <uint K, typename P, typename B> __attribute__((always_inline)) inline 
   typedef bare_mtl<typename referred_mtl<B>::type> T;
   if constexpr (form_mtl<T>::value == POINTER_MTL || form_mtl<T>::value == ARRAY_MTL) {
     typedef typename referred_mtl<decltype((*pointer))>::type E;
-    if constexpr (space_mtl<E>::value == THREAD_MTL) return (*pointer);
-    else return (*(E *)checked_mtl<E, K, P, false>((ulong)&*pointer, (ulong)&*pointer, site));
+    return (*(E *)checked_mtl<E, K, P, false>((ulong)&*pointer, (ulong)&*pointer, site));
   } else {
     return *pointer;
   }
@@ -364,6 +369,7 @@ template <typename B, typename V> __attribute__((always_inline)) inline decltype
   typedef bare_mtl<L> T;
   if constexpr (space_mtl<L>::value == THREAD_MTL) {
     object = value;
+    checked_mtl<L, WRITE_MTL, path_mtl<>, true>((ulong)&object, (ulong)&object, site);
   } else if constexpr (space_mtl<L>::value == ANY_MTL || __is_class(T) || __is_union(T) || form_mtl<T>::value == ARRAY_MTL) {
     checked_mtl<L, WRITE_MTL, path_mtl<>, true>((ulong)&object, (ulong)&object, site);
     object = value;

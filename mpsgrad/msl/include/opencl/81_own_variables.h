@@ -1,0 +1,122 @@
+// What instrumented programs call for a thread's own arrays and variables. A table of those that are there now says which
+// one a pointer is in. Each has bytes on both sides that nobody else uses, so that what leaves it is seen; those that
+// begin without a value are watched: they carry a flag for each number in them.
+//@ own_variables_mtl : checks_mtl
+enum : uint { OWN_FENCE_MTL = 64, MOST_FLAGS_MTL = 4096 };
+
+// Bytes of the numbers that an object is made of, 0 where it is not made of numbers alone.
+template <typename T, typename = void> struct number_mtl { static constexpr uint bytes = integer_mtl<T>::value ? sizeof(T) : 0; };
+template <typename T> struct number_mtl<T, decltype((void)((T *)0)->values_mtl)> { static constexpr uint bytes = number_mtl<decltype(T::values_mtl)>::bytes; };
+template <> struct number_mtl<bool> { static constexpr uint bytes = sizeof(bool); };
+template <> struct number_mtl<half> { static constexpr uint bytes = sizeof(half); };
+template <> struct number_mtl<float> { static constexpr uint bytes = sizeof(float); };
+template <typename T, size_t N> struct number_mtl<T[N]> { static constexpr uint bytes = number_mtl<T>::bytes; };
+template <typename E, int N> struct number_mtl<vec_mtl<E, N>> { static constexpr uint bytes = number_mtl<E>::bytes; };
+
+template <typename T> struct element_mtl { static constexpr uint bytes = sizeof(T) / (contained_mtl<bare_mtl<T>>::count == 0 ? 1 : contained_mtl<bare_mtl<T>>::count); };
+template <typename T, size_t N> struct element_mtl<T[N]> { static constexpr uint bytes = element_mtl<T>::bytes; };
+
+template <typename T> struct fenced_own_mtl { uchar before[OWN_FENCE_MTL]; T object; uchar after[OWN_FENCE_MTL]; };
+template <typename T> struct watched_own_mtl {
+  static constexpr uint number = number_mtl<T>::bytes, flags = number == 0 || sizeof(T) / number > MOST_FLAGS_MTL ? 0 : sizeof(T) / number;
+  uchar before[OWN_FENCE_MTL];
+  T object;
+  uchar after[OWN_FENCE_MTL], known[flags + 1];
+};
+
+IN_TURN_MTL void own_enters_mtl(ulong start, ulong bytes, ulong known, uint number, uint fence, uint name, uint element, uint thread) {
+  __global context_mtl *c = checks_mtl;
+  uint place = c->thread[thread].own++;
+  own_mtl own = {start, start + bytes, known, number, fence, name, element};
+  if (place < MOST_OWN_MTL) c->own[thread][place] = own;
+}
+IN_TURN_MTL void own_leaves_mtl(uint thread) { checks_mtl->thread[thread].own -= 1; }
+
+// A variable is in the table while this object lives, which is declared behind it.
+struct own_variable_mtl {
+  template <typename T> own_variable_mtl(__private fenced_own_mtl<T> &own, uint name) { own_enters_mtl((ulong)&own.object, sizeof(T), 0, 0, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread_mtl_now()); }
+  template <typename T> own_variable_mtl(__private watched_own_mtl<T> &own, uint name) {
+    typedef watched_own_mtl<T> W;
+    for (uint k = 0; k < W::flags; k++) own.known[k] = 0;
+    own_enters_mtl((ulong)&own.object, sizeof(T), W::flags != 0 ? (ulong)&own.known : 0, W::number, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread_mtl_now());
+  }
+  template <typename T> own_variable_mtl(__private T *object, uint name) { own_enters_mtl((ulong)object, sizeof(T), 0, 0, 0, name, element_mtl<T>::bytes, thread_mtl_now()); }
+  ~own_variable_mtl() { own_leaves_mtl(thread_mtl_now()); }
+};
+
+IN_TURN_MTL int find_own_mtl(ulong address, uint thread) {
+  __global context_mtl *c = checks_mtl;
+  uint count = c->thread[thread].own;
+  for (uint k = count < MOST_OWN_MTL ? count : MOST_OWN_MTL; k-- > 0;) {
+    __global own_mtl *own = &c->own[thread][k];
+    if (address + own->fence >= own->start && address < own->end + own->fence) return (int)k;
+  }
+  return -1;
+}
+inline finding_mtl own_finding_mtl(uint site, uint thread, uint access, uint size, uint name, uint element, long index, ulong bytes) {
+  finding_mtl found = finding_at_mtl(site, thread);
+  found.access = access;
+  found.size = size;
+  found.region = name;
+  found.index = index;
+  found.extent = bytes;
+  found.reached = element;
+  return found;
+}
+// Whether a read of the part that ``offset``, ``unit`` and ``mask`` describe finds no value at all; writes give it one.
+inline bool watch_mtl(__private uchar *known, uint number, uint offset, uint unit, uint mask, uint access) {
+  bool none = true;
+  for (uint k = 0; (mask >> k) != 0; k++) {
+    if (((mask >> k) & 1) == 0) continue;
+    uint first = offset + k * unit;
+    for (uint flag = first / number; flag * number < first + unit; flag++) {
+      none = none && known[flag] == 0;
+      if (access != READ_MTL && access != PLACE_MTL) known[flag] = 1;
+    }
+  }
+  return none && (access == READ_MTL || access == UPDATE_MTL);
+}
+// The check of an access through a pointer; what is in no variable of the table is let pass.
+IN_TURN_MTL ulong own_check_mtl(ulong address, ulong origin, uint size, uint offset, ulong packed, uint site, uint thread) {
+  __global context_mtl *c = checks_mtl;
+  uint unit = (uint)packed, mask = (uint)(packed >> 32) & 255, access = (uint)(packed >> 52) & 15;
+  int at = find_own_mtl(origin, thread);
+  if (at < 0 && origin != address) at = find_own_mtl(address, thread);
+  if (at < 0) return address;
+  __global own_mtl *own = &c->own[thread][at];
+  if (address < own->start || address + size > own->end) {
+    // Without a fence what ends here may be meant.
+    if (own->fence == 0 && address < own->start) return address;
+    report_mtl(BOUNDS_MTL, own_finding_mtl(site, thread, access, size, own->name, own->element, (long)(address - own->start), own->end - own->start));
+    return spare_mtl(thread, size);
+  }
+  if (own->known == 0) return address;
+  if (watch_mtl((__private uchar *)own->known, own->number, (uint)(address - own->start) + offset, unit, mask, access)) {
+    report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, access, size, own->name, own->element, (long)(address - own->start), own->end - own->start));
+  }
+  return address;
+}
+IN_TURN_MTL void no_value_mtl(uint offset, uint size, uint bytes, uint access, uint name, uint element, uint site, uint thread) {
+  report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, access, size, name, element, offset, bytes));
+}
+// An access to a part of a watched variable by its name.
+template <uint K, typename P, typename T, typename B> __attribute__((always_inline)) inline decltype(auto) known_mtl(__private watched_own_mtl<T> &own, B &&object, uint name, uint site) {
+  typedef watched_own_mtl<T> W;
+  typedef described_mtl<typename referred_mtl<B>::type, K, P, true> a;
+  if constexpr (W::flags != 0 && a::is_access) {
+    ulong offset = (ulong)&object - (ulong)&own.object;
+    if (offset < sizeof(T)) {
+      bool unknown;
+      // One number: no need of loops.
+      if constexpr (a::part::mask == 1 && a::part::unit == W::number) {
+        __private uchar *flag = own.known + (offset + a::offset) / W::number;
+        unknown = (K == READ_MTL || K == UPDATE_MTL) && *flag == 0;
+        if constexpr (K != READ_MTL) *flag = 1;
+      } else {
+        unknown = watch_mtl(own.known, W::number, (uint)offset + a::offset, a::part::unit, a::part::mask, K);
+      }
+      if (unknown) no_value_mtl((uint)offset, a::size, sizeof(T), K, name, element_mtl<T>::bytes, site, thread_mtl_now());
+    }
+  }
+  return (object);
+}

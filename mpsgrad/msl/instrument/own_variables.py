@@ -1,0 +1,179 @@
+"""Which of a thread's own variables are fenced, watched or made known where they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.instrument.declarators import Declarator
+from mpsgrad.msl.instrument.edits import Edits
+from mpsgrad.msl.instrument.tree import Node
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
+
+_UNLIKE = frozenset("constexpr volatile static extern alignas constant device threadgroup auto".split())
+
+_SIGNED = {"unsigned": "uint", "signed": "int"}
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """``fenced``: bytes around the variable are nobody's. ``watched``: reads before it has a value are found. What is
+    neither is made known as it is."""
+
+    fenced: bool
+    watched: bool
+
+
+class Declared(NamedTuple):
+    """One variable of a declaration, the values that it begins with, and where they end; ``number`` is that of its name
+    among those of the thread's own."""
+
+    declarator: Declarator
+    values: Sequence[Node]
+    end: int
+    own: Own | None
+    number: int | None
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.own is not None and self.own.fenced
+
+
+class OwnVariables:
+    """Those of one function at a time."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._text = source.text
+        self._unions = {source.text(k + 1) for k in source.places("union")}
+        self._holds: dict[str, bool] = {}
+        self._with_address: frozenset[str] = frozenset()
+        self._can_fence = self._can_watch = False
+
+    def enter(self, function: Function) -> None:
+        """Looks at what the function does with its variables."""
+        source, text = self._source, self._text
+        body = range(function.body_open, function.body_close)
+        self._with_address = frozenset(
+            text(k + 1)
+            for k in source.places("&", start=body.start, end=body.stop)
+            if not self._ends_operand(k - 1) and source.kind(k + 1) == IDENTIFIER
+        )
+        brackets = source.places("[", start=body.start, end=body.stop)
+        # The variables that a lambda expression names are not those that it would have to.
+        self._can_watch = not any(self._begins_lambda(k) for k in brackets)
+        self._can_fence = not source.places("decltype", start=body.start, end=body.stop)
+
+    def _ends_operand(self, index: int) -> bool:
+        is_word = self._source.kind(index) in (IDENTIFIER, NUMBER) and self._text(index) != "return"
+        return is_word or self._text(index) in (")", "]")
+
+    def _begins_lambda(self, index: int) -> bool:
+        is_attribute = self._text(index - 1) == "[" or self._text(index + 1) == "["
+        return not is_attribute and not self._ends_operand(index - 1)
+
+    def of(self, declarator: Declarator, name_at: int, words: Collection[str], end: int, scope_end: int) -> Own | None:
+        """What is done with the variable that is declared at ``name_at``, None for nothing; ``words`` are those before
+        it, ``end`` is where its declaration ends."""
+        if not declarator.is_object or not _UNLIKE.isdisjoint(words) or self._text(name_at) != declarator.name:
+            return None
+        if any(word.startswith("simdgroup") for word in words):
+            return None
+        value = self._text(declarator.end)
+        has_value = value in ("=", "(", "{")
+        types = [self._source.aliases.get(word) or built_in(_SIGNED.get(word, word)) for word in words]
+        is_number = any(kind is not None and (kind.is_scalar or kind.is_vector) and not kind.packed for kind in types)
+        is_struct = any(self._is_class(word) for word in words)
+        has_address = declarator.name in self._with_address
+        if declarator.is_array:
+            is_open = any(
+                self._text(k) == "[" and self._text(k + 1) == "]" for k in range(name_at, declarator.end)
+            )
+            fenced = self._can_fence and not is_open and value not in ("(", "{" if is_struct else "")
+            return Own(fenced, fenced and not has_value and not is_struct and self._can_watch)
+        if is_struct:
+            if not has_address and not any(self._has_array(word) for word in words):
+                return None
+            fenced = self._can_fence and value not in ("(", "{")
+            return Own(fenced, fenced and "array" in words and not has_value and self._can_watch)
+        if is_number and not has_value and self._can_fence and self._can_watch:
+            if has_address or not self._begins_with_value(declarator.name, end, scope_end):
+                return Own(True, True)
+        return Own(False, False) if is_number and has_address else None
+
+    def _is_class(self, word: str) -> bool:
+        return word in self._source.struct_bodies or word in self._unions or word == "array"
+
+    def _has_array(self, word: str) -> bool:
+        """Whether objects of a class hold arrays, as far as its body tells."""
+        if word == "array" or word in self._unions:
+            return True
+        if word not in self._holds:
+            self._holds[word] = False
+            for start, end, _ in self._source.struct_bodies.get(word, ()):
+                texts = self._source.texts[start:end]
+                if "[" in texts or any(self._has_array(each) for each in set(texts) if self._is_class(each)):
+                    self._holds[word] = True
+        return self._holds[word]
+
+    def _begins_with_value(self, name: str, end: int, scope_end: int) -> bool:
+        """Whether a variable certainly gets a value where it is first named, for all that comes behind."""
+        text = self._text
+        mentions = [
+            k for k in self._source.places(name, start=end, end=scope_end) if text(k - 1) not in (".", "->")
+        ]
+        if not mentions:
+            return True
+        first = mentions[0]
+        is_first_of_for = text(first - 1) == "(" and text(first - 2) == "for"
+        if text(first + 1) != "=" or not (text(first - 1) in (";", "{", "}") or is_first_of_for):
+            return False
+        stop = first
+        while text(stop) not in (";", ""):
+            stop += 1
+        if len(mentions) > 1 and mentions[1] < stop:
+            return False
+        around = [k for k in self._source.places("{", start=end, end=first) if self._source.close(k) > first]
+        block_end = self._source.close(around[-1]) if around else scope_end
+        return mentions[-1] < block_end and not any(self._is_switch(k) for k in around[-1:])
+
+    def _is_switch(self, opening: int) -> bool:
+        return self._text(opening - 1) == ")" and self._text(self._source.close(opening - 1) - 1) == "switch"
+
+    def declare(self, edits: Edits, start: int, first: int, stop: int, declared: Sequence[Declared]) -> None:
+        """Notes the edits that make variables known, and fence them: each of them then has a declaration of its own.
+
+        The declaration is ``tokens[start:stop]``, and ``first`` where its specifiers end.
+        """
+        if all(each.own is None for each in declared):
+            return
+        if declared[0].is_fenced:
+            edits.before(start, "typedef")
+            for k in self._source.places("thread", start=start, end=first):
+                edits.replace(k)
+        for position, each in enumerate(declared):
+            name = each.declarator.name
+            kind, own = f"{name}_type_mtl", f"{name}_own_mtl"
+            words: list[str | Token] = []
+            if each.own is not None and each.own.fenced:
+                holder = "watched_own_mtl" if each.own.watched else "fenced_own_mtl"
+                edits.replace(each.declarator.place, kind)
+                edits.after(each.declarator.end - 1, ";", f"{holder}<{kind}>", own)
+                for value in each.values:
+                    equals = () if self._text(each.declarator.end) == "=" else ("=",)
+                    edits.before(value.start, *equals, "{", "{", "}", ",")
+                    edits.after(value.end - 1, "}")
+                words += ["thread", kind, "&", name, "=", own, ".", "object", ";"]
+            if each.own is not None:
+                known = [own] if each.own.fenced else ["&", name]
+                words += ["own_variable_mtl", f"{name}_here_mtl", "(", *known, ",", str(each.number), ")", ";"]
+            if position + 1 == len(declared):
+                edits.after(stop, *words)
+                break
+            is_fenced = declared[position + 1].is_fenced
+            unlike = "thread" if is_fenced else ""
+            specifiers = [token for token in self._source.tokens[start:first] if token.text != unlike]
+            edits.replace(each.end, ";", *words, *["typedef"] * is_fenced, *specifiers)

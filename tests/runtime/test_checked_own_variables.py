@@ -1,0 +1,104 @@
+"""Defects in what is a thread's own: each is found at its line, and the same code without it has none."""
+
+# Code is easier to read on lines of its own length.
+# ruff: noqa: E501
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad.runtime.findings import KernelFinding
+
+pytestmark = pytest.mark.usefixtures("opencl_device")
+
+
+class Defect(NamedTuple):
+    """The body of a ``float of(device const float* x, uint n)``, where ``n`` is 4 and ``x`` has eight elements. Its parts
+    that make the defect and that put it right are ``<<wrong||right>>``, and ``says`` is found in the line of the first;
+    ``before`` stands before the function."""
+
+    name: str
+    body: str
+    says: str
+    before: str = ""
+
+
+WRITES = "thread float& r = v[1]; r = 2; "
+DEFECTS = [
+    # Out of bounds.
+    Defect("a pointer and an index", "float v[4] = {1, 2, 3, 4}; thread float* p = v; return p[<<n||n - 1>>];", "read of element 4 of 'v', which has 4 elements"),
+    Defect("before the beginning", "float v[4] = {1, 2, 3, 4}; thread float* p = v + 2; p[1 - int(<<n||n - 1>>)] = 1; return p[0];", "write of element -1 of 'v', which has 4 elements"),
+    Defect("a sum", "float v[4] = {1, 2, 3, 4}; thread const float* p = &v[2]; return *(p + <<n - 2||1>>);", "read of element 4 of 'v'"),
+    Defect("a pointer that walks", "float v[4] = {1, 2, 3, 4}, s = 0; thread float* p = v; for (uint k = 0; k <<<=||<>> n; ++k) s += *p++; return s;", "read of element 4 of 'v'"),
+    Defect("a pointer that walks back", "float v[4] = {1, 2, 3, 4}, s = 0; thread float* p = v + 4; while (p <<>=||>>> v<< + 0||>>) s += *--p; return s;", "read of element -1 of 'v'"),
+    Defect("a function's pointer", "half v[4] = {1, 2, 3, 4}; return sum_of(v, n<< + 1||>>);", "", "template <typename T> T sum_of(thread const T* p, uint n) { T s = 0; for (uint k = 0; k < n; ++k) s += p[k]; return s; }"),
+    Defect("a reference to an array", "float v[4] = {1, 2, 3, 4}; thread float (&all)[4] = v; return all[<<n||n - 1>>];", "read of element 4 of 'all', which has 4 elements"),
+    Defect("an array in a struct", "Window w = {{1, 2, 3, 4}, 4}; thread float* p = w.values; return p[<<n + 1||n - 1>>];", "read of 4 bytes from byte 20 on of 'w', which has 20 bytes", "struct Window { float values[4]; uint count; };"),
+    Defect("an array in a class", "Stack s; s.top = 0; for (uint k = 0; k < n; ++k) s.push(k); <<s.push(1)||s.top = 4>>; return s.top;", "", "struct Stack { uint values[4]; uint top; void push(uint v) { values[top++] = v; } };"),
+    Defect("rows", "float2 v[3][2] = {}; thread float2* p = &v[0][0]; return p[n + <<2||1>>].x;", "read of element 6 of 'v', which has 6 elements"),
+    Defect("a pointer to rows", "uint v[2][3] = {}; thread uint (*rows)[3] = v; return rows[<<n / 2||1>>][0];", "access of 12 bytes from byte 24 on of 'v', which has 24 bytes"),
+    Defect("structs", "Entry v[4]; thread Entry* p = v; for (uint k = 0; k < n; ++k) (p + k<< + 1||>>)->key = k; return v[1].key;", "write of element 4 of 'v', which has 4 elements", "struct Entry { uint key, value; };"),
+    Defect("an array of the library", "array<float, 4> v = {1, 2, 3, 4}; thread float* p = &v[0]; return p[<<n||n - 1>>];", "read of element 4 of 'v', which has 4 elements"),
+    Defect("one variable", "float v = 1; thread float* p = &v; return p[n - <<3||4>>];", "read of element 1 of 'v', which has 1 element,"),
+    Defect("a vector over the end", "float v[5] = {1, 2, 3, 4}; return (*(thread packed_float3*)(v + n - <<1||2>>)).x;", "read of 12 bytes from byte 12 on of 'v', which has 20 bytes"),
+    Defect("bytes", "uchar v[6] = {1, 2, 3, 4}; thread uchar* p = v + n; thread uchar& last = p[<<2||1>>]; return last;", "access of element 6 of 'v'"),
+    # Without a value.
+    Defect("a loop that fills a part", "float v[4], s = 0; for (uint k = 0; k < n<< - 1||>>; ++k) v[k] = x[k]; for (uint k = 0; k < 4; ++k) { s += v[k]; } return s;", "element 3 of 'v' is read before it has a value"),
+    Defect("a function that fills a part", "float v[4]; fill(v, n<< - 1||>>); thread float* p = v; return p[3];", "element 3 of 'v' is read before it has a value", "void fill(thread float* p, uint n) { while (n-- > 0) *p++ = n; }"),
+    Defect("a branch", "float v; if (x[0] <<>||<>> 1.5f) v = 2; return v * 2;", "'v' is read before it has a value"),
+    Defect("a switch", "uint v; switch (n) { case 3: v = 1; break; <<||default: v = 3;>> } return v;", "'v' is read before it has a value"),
+    Defect("sums from nothing", "float v[2]; <<||v[0] = v[1] = 0;>> for (uint k = 0; k < n; ++k) { v[k & 1] += x[k]; } return v[0];", "element 0 of 'v' is read before it has a value"),
+    Defect("components", "float4 v; v.xy = 1; <<||v.zw = v.yx;>> return v.x + v.z;", "'v' is read before it has a value"),
+    Defect("a vector of a table", "half3 v[2][2]; for (uint k = 0; k <<<||<=>> n; k += 2) v[k / 4][k / 2 % 2] = v[1][1] = half3(k); <<||v[0][1] = v[1][0] = 1;>> return v[1][0].y;", "element 2 of 'v' is read before it has a value"),
+    Defect("flags", "bool v[4]; for (uint k = 0; k < n; k += <<2||1>>) v[k] = true; return v[0] && v[1];", "element 1 of 'v' is read before it has a value"),
+    Defect("a loop of no turns", "int v; for (uint k = n; k < <<4||5>>; ++k) { v = k; } return max(v, 1);", "'v' is read before it has a value"),
+    Defect("words of an array of the library", "array<uint, 4> v; for (uint k = 0; k < n<< - 1||>>; ++k) v[k] = k; return as_type<float>(v[3]);", "element 3 of 'v' is read before it has a value"),
+    # What is no mistake, though it may look like one.
+    Defect("behind the end", "float v[4] = {1, 2, 3, 4}, s = 0; thread float* end = v + 4; for (thread float* p = v; p != end; ++p) s += *p; return s + end[-1];", ""),
+    Defect("neighbours", "float a = 1, b = 2; thread float* p = &b; thread float* q = &a; *p = *q; return b;", ""),
+    Defect("given by functions", "float v[4], whole, c, r, o; put(v[1], 1); put(r, 1); Give()(o); Give g; g(v[2]); float s = sincos(x[0], c) + modf(x[1], whole); return v[1] + v[2] + r + o + s + c + whole;", "", "void put(thread float& r, float v) { r = v; }\nstruct Give { void operator()(thread float& r) const { r = 3; } };"),
+    Defect("given by rows", "float v[2][2]; clear(v); for (thread float (*row)[2] = v; row < v + 2; ++row) { (*row)[1] = 1; } return v[0][0] + v[1][1];", "", "void clear(thread float (&v)[2][2]) { for (uint k = 0; k < 4; ++k) v[k / 2][k % 2] = 0; }"),
+    Defect("given by references", f"float v[2]; {WRITES} for (thread float& each : v) {{ each = 1; }} return v[0] + v[1];", ""),
+    Defect("given as other types", "float v[2], w; ((thread uint*)v)[0] = 1; *(thread uchar*)&v[1] = 2; *(thread int*)&w = 3; return v[0] + v[1] + w;", ""),
+    Defect("copies of parts", "Half h; h.a = 1; Half c = h; c.b[1] = 2; float4 v, w; v.xyz = 1; w = v; w.w = 1; Bits b; b.number = 1; return c.b[1] + w.w + b.bits;", "", "struct Half { float a, b[2]; };\nunion Bits { float number; uint bits; };"),
+    Defect("no values", "float v[4], w; (void)v[0]; (void)w; uint size = sizeof(v) / sizeof(v[0]); return size;", ""),
+    Defect("in a loop", "float s = 0; for (uint k = 0; k < n; ++k) { float v[2], w; v[k & 1] = w = k; if (k == 2) continue; s += v[k & 1] + w; } return s;", ""),
+    Defect("between labels", "switch (n) { case 3: float v[2], w; v[0] = 1; return v[0]; case 4: w = 2; return w; } return 0;", ""),
+]  # fmt: skip
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+KERNEL = "kernel void f(device const float* x, constant uint& n, device float* y, uint i [[thread_position_in_grid]]) {\n"
+SYNC = "simdgroup_barrier(mem_flags::mem_none); threadgroup_barrier(mem_flags::mem_none);\n"
+
+
+def program(part: int, sync: str) -> tuple[str, list[int]]:
+    """All defects, or all put right, in one kernel, and the lines of their functions."""
+    source, lines, calls = HEAD, [], []
+    for number, defect in enumerate(DEFECTS):
+        body = re.sub(r"<<(.*?)\|\|(.*?)>>(?!>)", lambda match: match[part + 1], defect.body)
+        source += f"namespace d{number} {{\n{defect.before}\n"
+        lines.append(1 + source.count("\n"))
+        source += f"float of(device const float* x, uint n) {{ {body} }}\n}}\n"
+        calls.append(f"    y[i] = d{number}::of(x, n);\n")
+    return f"{source}{KERNEL}{sync.join(calls)}}}\n", lines
+
+
+def findings(source: str) -> tuple[KernelFinding, ...]:
+    x, y = np.arange(1, 9, dtype=np.float32), np.zeros(2, np.float32)
+    return mg.compile(source).function("f").check(2, x, 4, y)
+
+
+@pytest.mark.parametrize("sync", ["", SYNC], ids=["one by one", "abreast"])
+def test_each_defect_is_found_at_its_line_and_nothing_without_it(sync: str) -> None:
+    source, lines = program(0, sync)
+    by_line = {each.line: each for each in findings(source)}
+    text = source.split("\n")
+    for defect, line in zip(DEFECTS, lines, strict=True):
+        found = [each for at, each in by_line.items() if line - 2 <= at <= line]
+        is_planted = "<<" in defect.body
+        assert len(found) == is_planted, f"{defect.name}: {[*map(str, found)]} in {text[line - 1]}"
+        assert all(defect.says in each.message for each in found), f"{defect.name}: {found[0]}"
+    assert [*map(str, findings(program(1, sync)[0]))] == []
