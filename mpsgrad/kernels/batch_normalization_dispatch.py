@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +32,6 @@ from mpsgrad.kernels.batch_normalization_families import (
     STATISTICS_ROWS,
     STREAM_ROWS,
     SUMS_ROWS,
-    THREADGROUPS_OF_CLUSTER,
     THREADS_OF_CLUSTER,
     THREADS_OF_LARGE_CLUSTER,
     TILE_PARAMETERS,
@@ -57,6 +56,7 @@ from mpsgrad.kernels.normalization_tiles import (
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
     FEWEST_CHUNKS,
+    THREADGROUPS_OF_CLUSTER,
     ChunkedRows,
     Layout,
     chunked_rows,
@@ -356,6 +356,9 @@ CHANNELS_OF_SINGLES = 16
 CLUSTERED_SINGLES_PER_UNIT, CLUSTERED_PER_UNIT, LARGE_PER_UNIT = 3, {1: 4.5, 2: 5, 4: 4.5, 8: 3}, {8: 0.8}
 """So many threadgroups of clusters a compute unit may have, by how many channels a thread takes, and of large ones: 1.1
 unless it takes that many."""
+WIDEST_OF_PARTS, CLUSTERED_OF_PARTS_PER_UNIT, LARGE_OF_PARTS_PER_UNIT = 2, {8: 6.1}, {8: 1.7, 16: 2.5}
+"""The same where threads take one channel, or two, by how many lie side by side: then as many are read at once as
+memory delivers, and other kernels take longer."""
 FEWEST_CLUSTERED = 32
 """So many threadgroups there are to be before more channels are taken side by side."""
 FEWEST_ROWS_OF_CLUSTERS, ROWS_OF_LARGE, FEWEST_OF_LARGE = 512, {1: 8, 2: 8, 4: 7, 8: 7}, 4
@@ -365,8 +368,20 @@ FEW_LARGE = 8
 """Of large clusters whose threads take half a vector so few are faster than half as many that take a whole one."""
 
 
-def _clusters(threads: int, rows_of_thread: int, rows: int, channels: int, width: int, most: float) -> Tiles | None:
-    """Clusters of so many ``threads`` that take as many channels side by side as leave enough threadgroups for all."""
+def _clusters(
+    threads: int,
+    rows_of_thread: int,
+    rows: int,
+    channels: int,
+    width: int,
+    compute_units: int,
+    per_unit: float,
+    of_parts_per_unit: Mapping[int, float],
+) -> Tiles | None:
+    """Clusters of so many ``threads`` that take as many channels side by side as leave enough threadgroups for all.
+
+    Compute units have ``per_unit`` threadgroups at most, or ``of_parts_per_unit``.
+    """
     across = MOST_CHANNELS_AT_ONCE // width
     while across > 1 and (
         rows > threads // across * rows_of_thread
@@ -374,13 +389,14 @@ def _clusters(threads: int, rows_of_thread: int, rows: int, channels: int, width
     ):
         across //= 2
     tiles = -(-channels // (width * across))
-    fits = rows <= threads // across * rows_of_thread and tiles * THREADGROUPS_OF_CLUSTER <= most
+    most = of_parts_per_unit.get(width * across, per_unit) if width <= WIDEST_OF_PARTS else per_unit
+    fits = rows <= threads // across * rows_of_thread and tiles * THREADGROUPS_OF_CLUSTER <= most * compute_units
     return Tiles(width, across, threads // across, tiles, 1) if fits else None
 
 
 def _large_clusters(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
-    most = LARGE_PER_UNIT.get(width, 1.1) * compute_units
-    return _clusters(THREADS_OF_LARGE_CLUSTER, ROWS_OF_LARGE[width], rows, channels, width, most)
+    per_unit = LARGE_PER_UNIT.get(width, 1.1), LARGE_OF_PARTS_PER_UNIT
+    return _clusters(THREADS_OF_LARGE_CLUSTER, ROWS_OF_LARGE[width], rows, channels, width, compute_units, *per_unit)
 
 
 def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
@@ -397,8 +413,8 @@ def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -
     has_threadgroups = rows > FEW_THREADS * ROWS_AT_ONCE or channels >= width * compute_units
     if rows <= FEWEST_ROWS_OF_CLUSTERS or not has_threadgroups:
         return None
-    most = CLUSTERED_PER_UNIT[width] * compute_units
-    found = _clusters(THREADS_OF_CLUSTER, ROWS_AT_ONCE, rows, channels, width, most)
+    per_unit = CLUSTERED_PER_UNIT[width], CLUSTERED_OF_PARTS_PER_UNIT
+    found = _clusters(THREADS_OF_CLUSTER, ROWS_AT_ONCE, rows, channels, width, compute_units, *per_unit)
     if found is not None and found.across == 1 and (width == 1 or channels > 2 * width * width):
         found = None
     large = _large_clusters(rows, channels, width, compute_units)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
-from mpsgrad.kernels.pointwise import CHUNKED_ROWS, ELEMENTS_OF_LINE, THREADS_OF_EIGHTS
+from mpsgrad.kernels.pointwise import CHUNKED_ROWS, ELEMENTS_OF_LINE, THREADGROUPS_OF_CLUSTER, THREADS_OF_EIGHTS
 from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables
 
@@ -180,9 +180,8 @@ take vectors of channels, or half of one, or two channels."""
 FEW_THREADS, MANY_THREADS = 128, 256
 """Of a threadgroup that owns all pixels."""
 THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER = 1024, 4096
-"""Of all threadgroups of a cluster that shares them."""
-THREADGROUPS_OF_CLUSTER = 8
-"""On NVIDIA GPUs; elsewhere a cluster would be one threadgroup, and a large one has too many threads for that."""
+"""Of all threadgroups of a cluster that shares them. Where there are no clusters it would be one threadgroup, and the
+large one has too many threads for that."""
 ROWS_AT_ONCE = 8
 """How many rows each of these threads has in its registers."""
 MOST_CHANNELS_AT_ONCE = 16

@@ -26,6 +26,8 @@ def dense_layout(width: int, height: int, channels: int, images: int) -> Layout:
 
 ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
+THREADGROUPS_OF_CLUSTER = 8
+"""Of NVIDIA GPUs, at most on all that have clusters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -552,6 +552,10 @@ class TestTheShadersOfGPUs:
             (4096, 768, 8, (8, 2, 512, 48)),
             (4096, 1024, 8, None),
             (1568, 99, 1, (1, 16, 256, 7)),
+            (1890, 469, 1, (1, 16, 256, 30)),
+            (1560, 662, 2, (2, 4, 256, 83)),
+            (2970, 203, 1, (1, 8, 512, 26)),
+            (5120, 150, 2, (2, 4, 1024, 19)),
         ],
     )
     def test_clusters_own_all_pixels_where_that_is_faster(self, rows, channels, width, expected):
