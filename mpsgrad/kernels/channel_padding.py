@@ -1,4 +1,4 @@
-"""Copies of half images with whole vectors of channels in each pixel, for kernels of GPUs that read vectors."""
+"""Copies of images with whole vectors of channels in each pixel, for kernels of GPUs that read vectors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.divisor import DIVISOR, divisor
-from mpsgrad.kernels.pointwise import Layout
+from mpsgrad.kernels.pointwise import Layout, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
-VECTOR = 8
-"""Half numbers in a vector."""
 THREADS = 128
-WIDTHS = ((4, "uint2"), (2, "uint"), (1, "half"))
+WIDTHS = {"half": ((4, "uint2"), (2, "uint"), (1, "half")), "float": ((2, "float2"), (1, "float"))}
 """How many channels may be read at a time, and the Metal type of as many, the best first."""
 PADDING_TIME, BYTES_PER_UNIT = 4.0, 32e3
 """The microseconds that a copy takes besides those for its bytes, of which a busy compute unit moves so many in one.
@@ -38,22 +36,28 @@ PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "channel_padding",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
-    {"threads": THREADS, "widths": WIDTHS},
-    dtypes=("half",),
+    {"threads": THREADS, "widths_of_types": WIDTHS},
     ahead_of_time=False,
 )
 
 
 class Padding(NamedTuple):
-    """A copy of the image that ``source`` describes, from value ``start`` of the workspace on."""
+    """A copy of the image of a Metal type that ``source`` describes, from value ``start`` of the workspace on."""
 
     source: Layout
+    metal_type: str
     start: int = 0
 
     @property
     def channels(self) -> int:
         """Those of a pixel of the copy."""
-        return ceiling_divide(self.source[6], VECTOR) * VECTOR
+        vector = values_of_vector(self.metal_type)
+        return ceiling_divide(self.source[6], vector) * vector
+
+    @property
+    def value_bytes(self) -> int:
+        """Of one value."""
+        return 16 // values_of_vector(self.metal_type)
 
     @property
     def destination(self) -> Layout:
@@ -69,7 +73,7 @@ class Padding(NamedTuple):
 
     def time(self, compute_units: int) -> float:
         """The microseconds that it takes."""
-        nbytes = 2 * (self.values + math.prod(self.source[4:]))
+        nbytes = self.value_bytes * (self.values + math.prod(self.source[4:]))
         return PADDING_TIME + nbytes / (BYTES_PER_UNIT * compute_units)
 
 
@@ -80,7 +84,7 @@ def add_paddings(
     made = [padding for padding in paddings if padding is not None]
     if not made:
         return list(images)
-    copies = command_buffer.workspace(2 * max(padding.start + padding.values for padding in made))
+    copies = command_buffer.workspace(max(each.value_bytes * (each.start + each.values) for each in made))
     for image, padding in zip(images, paddings, strict=True):
         if padding is not None:
             _add_copy(command_buffer, padding, image, copies)
@@ -88,12 +92,13 @@ def add_paddings(
 
 
 def _add_copy(command_buffer: CommandBuffer, padding: Padding, image: Buffer, copies: Buffer) -> None:
-    device, source, vectors = command_buffer.device, padding.source, padding.values // VECTOR
-    width = next(count for count, _ in WIDTHS if all(value % count == 0 for value in (*source[:4], source[6])))
-    vectors_of_pixel = padding.channels // VECTOR
+    device, source, vector = command_buffer.device, padding.source, values_of_vector(padding.metal_type)
+    widths = (count for count, _ in WIDTHS[padding.metal_type])
+    width = next(count for count in widths if all(value % count == 0 for value in (*source[:4], source[6])))
+    vectors, vectors_of_pixel = padding.values // vector, padding.channels // vector
     parameters = PARAMETERS.pack(
         source=source,
-        first_vector=padding.start // VECTOR,
+        first_vector=padding.start // vector,
         vectors=vectors,
         vectors_of_pixel=vectors_of_pixel,
         by_vectors_of_pixel=divisor(vectors_of_pixel),
@@ -101,7 +106,7 @@ def _add_copy(command_buffer: CommandBuffer, padding: Padding, image: Buffer, co
         by_height=divisor(source[5]),
     )
     command_buffer.add_dispatch(
-        FAMILY.function(device, f"pad_channels_by_{width}", "half"),
+        FAMILY.function(device, f"pad_channels_by_{width}", padding.metal_type),
         ceiling_divide(vectors, THREADS),
         image,
         copies,

@@ -90,6 +90,8 @@ WEIGHTS_WIDTHS = {
     "half": ((8, 8), (8, 1), (1, 8), (2, 2), (1, 1)),
 }
 """How many values of the gradient and of the source a thread may read at a time for the weights, the best first."""
+TIME_OF_FLOATS = {(4, 1): 1.0, (1, 4): 1.0, (2, 2): 1.0, (1, 1): 1.25}
+"""Products of floats that are read so take about so many times as long as is said. Measured on an H200."""
 SUM_THREADS = 128
 SPLITS_AT_ONCE = 8
 """So many partial sums a thread that adds them up has on their way."""
@@ -259,7 +261,7 @@ def plan_products_with_matrices(
     gathered = gather(geometry, is_gradient=True, packs_all=True)
     start, pixel, _, image, width, height, channels, images = source
     pixels = width * height
-    copy = Padding((start, pixel, pixels * pixel, image, pixels, 1, channels, images))
+    copy = Padding((start, pixel, pixels * pixel, image, pixels, 1, channels, images), metal_type)
     return _plan_of_gather(gathered, (image, destination[3]), metal_type, tiling_name, compute_units, copy=copy)
 
 
@@ -362,7 +364,7 @@ def _faster_reads(
         gathered, metal_type, of_device, units, is_aligned=is_aligned, joins_columns=joins_columns
     )
     as_it_is = _Reads(gathered, division, values if is_aligned else 1, joins_columns, None)
-    padding = Padding(gathered.source) if gathered.groups == 1 and copy is None else copy
+    padding = Padding(gathered.source, metal_type) if gathered.groups == 1 and copy is None else copy
     if is_aligned or metal_type != "half" or padding is None:
         return as_it_is
     copied = (*padding.destination[:6], padding.channels * gathered.groups, padding.source[7] // gathered.groups)
@@ -507,13 +509,14 @@ def _division_of_weights(
 
 
 def _with_padding(
-    geometry: ConvolutionGeometry, of_device: Tiling, units: int
+    geometry: ConvolutionGeometry, metal_type: str, of_device: Tiling, units: int
 ) -> tuple[ConvolutionGeometry, _Division, tuple[Padding | None, Padding | None]]:
-    """``geometry`` of half images without groups, with copies of those that vectors do not fit, and its products."""
+    """``geometry`` of images without groups, with copies of those that vectors do not fit, and its products."""
     paddings: list[Padding | None] = []
     layouts, start = [], 0
     for layout in (geometry.result, geometry.source):
-        padding = None if _is_aligned(layout, layout[6], values_of_vector("half")) else Padding(layout, start)
+        fits = _is_aligned(layout, layout[6], values_of_vector(metal_type))
+        padding = None if fits else Padding(layout, metal_type, start)
         if padding is not None:
             layout = (*padding.destination[:6], *layout[6:])
             start += padding.values
@@ -523,7 +526,7 @@ def _with_padding(
     padded = replace(geometry, result=layouts[0], source=layouts[1])
     division = _division_of_weights(
         padded,
-        "half",
+        metal_type,
         of_device,
         units,
         channels=of_source.channels if of_source else geometry.inputs,
@@ -572,7 +575,7 @@ def _fastest_blocks(
     parts: int,
     are_symmetric: bool,
 ) -> _Blocks:
-    """Of the images as they are, of copies of halves that vectors fit, or of groups that are joined."""
+    """Of the images as they are, of copies that vectors fit, or of groups that are joined."""
     channels, values = geometry.group_inputs, values_of_vector(metal_type)
     widths = next(
         widths
@@ -585,10 +588,12 @@ def _fastest_blocks(
         _division_of_weights, geometry, metal_type, of_device, units, parts=parts, are_symmetric=are_symmetric
     )
     blocks = [_Blocks(geometry, division_of(channels=channels, is_aligned=is_aligned), *widths, channels)]
-    if metal_type == "half" and geometry.groups == 1 and not (is_aligned or are_symmetric):
-        padded, division, paddings = _with_padding(geometry, of_device, units)
+    if geometry.groups == 1 and not (is_aligned or are_symmetric):
+        padded, division, paddings = _with_padding(geometry, metal_type, of_device, units)
         padded_channels = paddings[1].channels if paddings[1] else channels
-        if division.time < blocks[0].division.time_without_vectors:
+        as_it_is = blocks[0].division
+        longer = as_it_is.time_without_vectors if metal_type == "half" else TIME_OF_FLOATS[widths] * as_it_is.time
+        if division.time < longer:
             return _Blocks(padded, division, values, values, padded_channels, 1, paddings)
     for count in _joined_groups(geometry, metal_type) if not are_symmetric else ():
         division = division_of(channels=count * channels, is_aligned=True, joined=count)

@@ -152,28 +152,35 @@ def _add_products_of_tiles(
         if plan is not None:
             _add_products_in_place(command_buffer, alpha, plan, source.buffer, destination, images)
             return
-    pixels = width * height
+    pixels, values, row_stride = width * height, source.buffer, channels
     each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
     of_weights = tiles.plan_products_of_channels(each, metal_type, device.tiling, device.compute_units)
+    padding, units = Padding(source.layout, metal_type), device.compute_units or ASSUMED_COMPUTE_UNITS
     if metal_type == "half":
-        padding = Padding(source.layout)
         plan = in_place.plan_products(padding.destination, None, alpha, device.tiling, device.compute_units)
-        units = device.compute_units or ASSUMED_COMPUTE_UNITS
         if plan is not None and plan.time + padding.time(units) < TIME_WITHOUT_VECTORS * of_weights.time:
             (copy,) = add_paddings(command_buffer, [source.buffer], [padding])
             _add_products_in_place(command_buffer, alpha, plan, copy, destination, images)
             return
+    elif channels % 2 or pixel % 2:
+        _, _, _, step, *_, padded, _ = padding.destination
+        of_padded = tiles.plan_products_of_channels(
+            (0, padded, step, step, pixels, 1, padded, images), metal_type, device.tiling, device.compute_units
+        )
+        if of_padded.time + padding.time(units) < TIME_WITHOUT_VECTORS * of_weights.time:
+            (values,) = add_paddings(command_buffer, [source.buffer], [padding])
+            of_weights, row_stride = of_padded, padded
     parts, unused = (command_buffer.scratch(4 * count * of_weights.split_stride) for count in (of_weights.splits, 1))
     command_buffer.add_dispatch(
         of_weights.family.function(device, of_weights.kernel, metal_type),
         of_weights.threadgroups,
-        source.buffer,
-        source.buffer,
+        values,
+        values,
         parts,
         unused,
         device.constant_buffer(of_weights.parameters),
     )
-    sums = parts, of_weights.splits // images, of_weights.split_stride, channels
+    sums = parts, of_weights.splits // images, of_weights.split_stride, row_stride
     _add_sums_of_squares(command_buffer, alpha, metal_type, sums, destination)
 
 

@@ -162,6 +162,22 @@ def test_channels_of_halves_are_padded_for_vectors(inputs, outputs, monkeypatch)
     forget_plans()
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(22, 18), (7, 5), (20, 41), (41, 20)])
+def test_channels_of_floats_are_padded_for_sums_for_weights(inputs, outputs, monkeypatch):
+    """In several splits, whose sums lie at odd distances."""
+    reckon_padding_with(monkeypatch, 0.0)
+    monkeypatch.setattr(convolution_tiles, "tiling", lambda name: _with_slow_single_values(tiling(name)))
+    layer = make((9, 11), inputs, outputs, (3, 3), padding=(1, 1), images=3)
+    check_against_the_references(layer, runs=2)
+    monkeypatch.setattr(mg.default_device(), "compute_units", 512)
+    forget_plans()
+    kernels = check_additions_to_a_state(layer)
+    assert any(name.endswith("_by_4_4") for name in kernels)
+    assert any(name.startswith("pad_channels") for name in kernels)
+    assert any(name.startswith("sum_of") for name in kernels)
+    forget_plans()
+
+
 @pytest.mark.parametrize(("inputs", "outputs", "groups"), [(40, 80, 8), (24, 16, 2), (96, 96, 32)])
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 def test_groups_that_vectors_do_not_fit_are_joined(inputs, outputs, groups, dtype, monkeypatch):

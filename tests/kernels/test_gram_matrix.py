@@ -189,6 +189,17 @@ class TestTheShadersOfGPUs:
         for plan in (gram_matrix_tiles.plan_products, convolution_tiles.plan_products_with_matrices):
             plan.cache_clear()
 
+    @pytest.mark.parametrize("shape", [(3, 5, 27, 33), (1, 23, 25, 70)])
+    def test_single_floats_are_copied_to_whole_vectors(self, shape, monkeypatch):
+        use_tiles(monkeypatch)
+        monkeypatch.setattr(Padding, "time", lambda *_: 0.0)
+        x = np.random.default_rng(6).standard_normal(shape).astype(np.float32)
+        check(x, np.ones((shape[0], 1, shape[3], shape[3]), np.float32))
+        with mg.CommandBuffer() as commands:
+            mg.GramMatrixCalculation().encode(commands, mg.Image.from_array(x))
+            *copies, products, _ = (each.function.name for each in commands._dispatches)
+        assert copies == ["pad_channels_by_1"] * (shape[3] % 2) and products[-4:] == ("_4_4" if copies else "_2_2")
+
 
 def test_a_view_of_channels_and_an_archive():
     x = np.random.default_rng(1).standard_normal((2, 3, 4, 16)).astype(np.float32)
