@@ -36,5 +36,5 @@ def extreme_gradient(
     chunks = max(1, min(wanted // rows, run.extent // 8))
     parameters = strides_of(NAMES, views, (run, x, y, z, reduced, filled([], 1, len(views))[0]))
     parameters["extents"] = extents_of((run, x, y, z), (chunks, 0, rows_of_thread, 0), run.extent)
-    parameters["reduced"] = (reduced.extent, *[1] * 10)
+    parameters["reduced"] = (reduced.extent, *[1] * 11)
     return Work("gradient", chunks * -(-rows // rows_of_thread), parameters)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
-from mpsgrad.kernels.pointwise import values_of_vector
+from mpsgrad.kernels.pointwise import THREADGROUPS_OF_CLUSTER, values_of_vector
 from mpsgrad.kernels.strides import (
     EIGHTS_OF_SUMS,
     MOST_COLUMNS,
@@ -66,11 +66,20 @@ chunks of several threadgroups; few are not worth a second pass over chunks: til
 FEWEST_SHARED_ROWS, TILE_OF_SHARED_ROWS = 64, 64
 """So many rows are shared by lanes also where there are enough tiles of single elements, then with so many in a row.
 Measured, too."""
+LONGEST_OF_LINES, FEWEST_OF_RESULTS, FEWEST_ROWS_OF_A_READER = 32, 3072, 2
+"""Bytes of a row, bytes that are reduced to it, and rows of a lane: of many results whose rows are no longer and follow
+each other, and have no fewer, a simdgroup of a GPU reads as many side by side as it has lanes. Measured on an H200."""
+SIMDGROUP = 32
 FEW_VECTORS = 4
 """Threadgroups own one row of results where long runs of fewer vectors follow each other: a tile of several would read
 short pieces that lie apart. Measured on an H200."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
+MOST_ROWS_IN_CLUSTERS, FEWER_ROWS_IN_CLUSTERS = 32, 15
+"""Of a lane, and of one of few threadgroups or of narrow tiles: clusters of threadgroups, which join what they have in
+one kernel, then take less time than a second pass over chunks. Measured on an H200."""
+FEWEST_FOURS = 2048
+"""Of halves: of fewer, threads take pairs, but for those of clusters, of lines and of rows that are few vectors."""
 THREADGROUPS_OF_CHUNKS = 512
 """The same of those that read long chunks, and wait for memory most of the time. Measured on an H200."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM, LOADS_OF_LANE = 32, 4, 4
@@ -111,6 +120,7 @@ def reduction(
     tile: tuple[int, int] | None = None,
     cached_bytes: int = Tunables.cached_bytes,
     folds_eights: bool = False,
+    cluster: int = 0,
 ) -> Reduction:
     """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
 
@@ -118,7 +128,8 @@ def reduction(
     reduced do not matter. At least one axis is reduced. ``vector`` is how many elements a thread of a GPU takes at
     most. Unless it ``may_chunk``, a result is made by one thread or simdgroup. ``tile`` are the rows and columns of
     results that a thread of a CPU makes at once, if the kernel can do that: a factor of its products has no rows, and
-    the other no columns. A CPU takes rows of eight results together, too, if it ``folds_eights``.
+    the other no columns. A CPU takes rows of eight results together, too, if it ``folds_eights``. A GPU's clusters have
+    so many threadgroups, if there are any.
     """
     count, is_cpu = len(views), device_family == "cpu"
     axes = axes_of(extents, _without_reduced_strides(views, kept))
@@ -150,7 +161,7 @@ def reduction(
             folded = _folded(axes, views, vector)
             if folded is not None:
                 return _in_folds(names, views, axes, folded, vector)
-            first, chunks = _along_in_tiles(names, views, axes, vector)
+            first, chunks = _along_in_tiles(names, views, axes, vector, cluster=cluster)
         elif is_cpu and tile is not None and _fits_tiles(tile, extents, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
         elif folds:
@@ -260,7 +271,7 @@ def _across_in_teams(
         team = min(_power_of_two(-(-loads // LOADS_OF_LANE)), LARGEST_TEAM)
         at_once, walk = RESULTS_OF_A_TEAM, "pairs" if has_pairs else "elements"
     threads = THREADS * -(-results // (THREADS // team * at_once))
-    return _pass(f"across_by_{walk}", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, team, at_once))
+    return _pass(f"across_by_{walk}", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, 1, team, at_once))
 
 
 def _folded(axes: Sequence[Axis], views: Sequence[View], vector: int) -> list[Axis] | None:
@@ -305,12 +316,23 @@ def _along_in_tiles(
     vector: int,
     may_chunk: bool = True,
     leaves_parts: bool = False,
+    cluster: int = 0,
+    takes_fours: bool = True,
 ) -> tuple[Work, int]:
-    """Threadgroups whose lanes share rows, and into how many chunks these are cut. One ``leaves_parts`` if told."""
+    """Threadgroups whose lanes share rows, and into how many chunks these are cut. One ``leaves_parts`` if told.
+
+    There are no chunks if clusters of so many threadgroups share the rows. Halves are read by fours unless told not to.
+    """
     run, x, y, z, inner, outer = axes
-    width = next((count for count in (vector, 2) if is_even(axes, views[:-1], count)), 1)
+    widths = (vector, 4, 2) if may_chunk and takes_fours else (vector, 2)
+    width = next((count for count in widths if is_even(axes, views[:-1], count)), 1)
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
-    count = run.extent // width * rows
+    in_a_row, are_lines = run.extent // width, width >= 4 and _follow_each_other(run, inner)
+    is_single = may_chunk and not leaves_parts and len(views) == 2
+    count = in_a_row * rows
+    lines = _in_lines(names, views, axes, vector, width) if are_lines and is_single else None
+    if lines is not None:
+        return lines, 1
     wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
     narrowest = min(count, NARROWEST_TILE * vector // 16 // width) if width == vector else 1
     narrow = min(count, {1: NARROW_OF_SINGLES, vector: NARROW_TILE}.get(width, WIDE_TILE) * vector // 16 // width, wide)
@@ -320,11 +342,17 @@ def _along_in_tiles(
     is_short = loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrowest)
     makes_narrow = are_few and (is_short or not may_chunk)
     makes_chunks = are_few and may_chunk and not makes_narrow
+    if makes_chunks and cluster and is_single and width != 2:
+        shared = _in_clusters(names, views, axes, vector, width, cluster)
+        if shared is not None:
+            return shared, 1
     useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
     shares_rows = width == 1 and not are_few and loops >= FEWEST_SHARED_ROWS
     side_by_side = narrow if makes_narrow else min(wide, TILE_OF_SHARED_ROWS) if shares_rows else wide
-    if makes_chunks and width == vector and run.extent < FEW_VECTORS * vector and _follow_each_other(run, inner):
-        side_by_side = min(side_by_side, run.extent // vector)
+    if makes_chunks and are_lines and run.extent < FEW_VECTORS * vector:
+        side_by_side = min(side_by_side, in_a_row)
+    elif 2 < width < vector and (makes_chunks or count < FEWEST_FOURS):
+        return _along_in_tiles(names, views, axes, vector, may_chunk, leaves_parts, takes_fours=False)
     row_lanes = min(_power_of_two(useful), THREADS // side_by_side)
     across = min(count, THREADS // row_lanes)
     tiles = -(-count // across)
@@ -335,10 +363,56 @@ def _along_in_tiles(
         chunks = -(-loops // (rows_of_lane * row_lanes))
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
-    walk = "along_in_tiles" + {1: "", 2: "_of_pairs"}.get(width, "_of_vectors")
     # Kernels leave parts where there is more than one chunk.
-    sizes, tile = (rows_per_chunk, run.extent, 1, max(chunks, 1 + leaves_parts)), (across, row_lanes, tiles, 1, 1)
+    sizes = (rows_per_chunk, run.extent, 1, max(chunks, 1 + leaves_parts))
+    tile = (across, row_lanes, tiles, 1, 1, 1)
+    walk = f"along_in_tiles{_ending(width, vector)}"
     return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks
+
+
+def _ending(width: int, vector: int) -> str:
+    """How names of kernels end that take ``width`` values at a time."""
+    return {1: "", 2: "_of_pairs", vector: "_of_vectors"}.get(width, "_of_fours")
+
+
+def _in_clusters(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, width: int, cluster: int
+) -> Work | None:
+    """Clusters of ``cluster`` threadgroups that share the rows of a tile; None where these would be too many.
+
+    Of two sources they took longer.
+    """
+    run, x, y, z, inner, outer = axes
+    loops, in_a_row = inner.extent * outer.extent, run.extent // width
+    count = in_a_row * x.extent * y.extent * z.extent
+    across, narrowest = min(in_a_row, THREADS // width), max(1, NARROWEST_TILE * vector // 16 // width)
+    while across > narrowest and -(-count // across) * cluster < THREADGROUPS_WANTED:
+        across = -(-across // 2)
+    row_lanes, tiles = THREADS // across, -(-count // across)
+    rows_of_threadgroup = -(-loops // cluster)
+    is_wide = across >= 2 * narrowest and tiles * cluster >= THREADGROUPS_WANTED // 2
+    if rows_of_threadgroup > (MOST_ROWS_IN_CLUSTERS if is_wide else FEWER_ROWS_IN_CLUSTERS) * row_lanes:
+        return None
+    sizes, tile = (rows_of_threadgroup, run.extent, 1, 1), (across, row_lanes, tiles, 1, 1, 1)
+    walk = f"along_in_clusters{_ending(width, vector)}"
+    return _pass(walk, THREADS * tiles * cluster, names, views, axes, sizes, tile)
+
+
+def _in_lines(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, width: int
+) -> Work | None:
+    """Simdgroups that read rows which follow each other; None where results or rows are few, or rows are long."""
+    run, x, y, z, inner, outer = axes
+    beside, loops = run.extent // width, inner.extent
+    if 16 * run.extent > LONGEST_OF_LINES * vector or outer.extent > 1:
+        return None
+    row_lanes = min(_power_of_two(-(-loops // FEWEST_ROWS_OF_A_READER)), SIMDGROUP // beside)
+    count, across = beside * x.extent * y.extent * z.extent, THREADS // (row_lanes * beside) * beside
+    if 16 * run.extent * loops < FEWEST_OF_RESULTS * vector or count * row_lanes < THREADS_WANTED:
+        return None
+    tiles = -(-count // across)
+    sizes, tile = (loops, run.extent, 1, 1), (across, row_lanes, tiles, beside, 1, 1)
+    return _pass(f"along_in_lines{_ending(width, vector)}", THREADS * tiles, names, views, axes, sizes, tile)
 
 
 def _fits_tiles(tile: tuple[int, int], extents: Sequence[int], axes: Sequence[Axis]) -> bool:
@@ -458,7 +532,7 @@ def _pass(
     views: Sequence[View],
     axes: Sequence[Axis],
     sizes: tuple[int, ...],
-    tile: tuple[int, ...] = (1, 1, 1, 1, 1),
+    tile: tuple[int, ...] = (1, 1, 1, 1, 1, 1),
     shares: tuple[int, int, int] = (1, 1, 1),
     exceeds_caches: bool = False,
 ) -> Work:
@@ -512,7 +586,7 @@ def add_reduction(
     vector = values_of_vector(metal_type)
     may_chunk, units = merge is not None, device.compute_units
     numbers = tunables(device.tuning)
-    tuned = numbers.cached_bytes, not numbers.has_many_registers
+    tuned = numbers.cached_bytes, not numbers.has_many_registers, THREADGROUPS_OF_CLUSTER if device.has_clusters else 0
     work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile, *tuned)
     none = device.constant_buffer(bytes(16))
     partials = command_buffer.scratch(4 * work.partials) if work.partials else none

@@ -17,7 +17,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels.divisor import DIVISOR, divisor
-from mpsgrad.kernels.pointwise import WHOLE_LINES, are_lines, values_of_vector
+from mpsgrad.kernels.pointwise import THREADGROUPS_OF_CLUSTER, WHOLE_LINES, are_lines, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
@@ -69,12 +69,14 @@ REDUCED = ParameterStruct(
     across="int",
     row_lanes="int",
     tiles="int",
+    beside="int",
     team="int",
     rows_at_once="int",
 )
 """The axes that are reduced, besides a reduced run, and how they are cut into chunks. Then, for GPUs, how a threadgroup
 shares its work out: its threads are ``row_lanes`` times ``across``, and there are ``tiles`` of so many results, or
-vectors of them; or they are teams that have ``rows_at_once`` results each."""
+vectors of them, of which ``beside`` lie side by side in lines; or they are teams that have ``rows_at_once`` results
+each."""
 STRUCTS = (STRIDES, DIVISOR, EXTENTS, REDUCED)
 
 
@@ -95,9 +97,13 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "rows_at_once": ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN,
             "elements_of_block": ELEMENTS_OF_BLOCK,
+            "threadgroups_of_cluster": 1,
             **constants,
         },
-        {"cpu": {"walks": ("eights", "pixels", "blocks"), "by_vectors": False, "by_eights": True}},
+        {
+            "cpu": {"walks": ("eights", "pixels", "blocks"), "by_vectors": False, "by_eights": True},
+            "nvidia": {"threadgroups_of_cluster": THREADGROUPS_OF_CLUSTER},
+        },
         ahead_of_time=False,
     )
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import reduction_of_runs, strided_reductions, strides
+from mpsgrad.kernels.pointwise import THREADGROUPS_OF_CLUSTER
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
 from mpsgrad.kernels.reduction_few_channels import FEW_CHANNELS
 from mpsgrad.kernels.strided_reductions import reduction
@@ -422,12 +423,43 @@ class TestTheShadersOfGPUs:
         assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
         reduction.cache_clear()
 
+    @pytest.mark.parametrize("name", ["spatial mean", "Row Sum", "Column Max"])
+    @pytest.mark.parametrize("channels", [3, 8, 12, 300])
+    def test_clusters_share_the_rows(self, name, channels, monkeypatch):
+        """As one threadgroup, which they are where there are none."""
+        monkeypatch.setattr(type(mg.default_device()), "has_clusters", True)
+        monkeypatch.setattr(strided_reductions, "THREADGROUPS_OF_CLUSTER", 1)
+        monkeypatch.setattr(strided_reductions, "FEW_ROWS_OF_A_LANE", 0)
+        cls, over, operation = KINDS[name]
+        for dtype in gpu_forms.DTYPES:
+            reduction.cache_clear()
+            x = np.random.default_rng(6).integers(-9, 9, (2, 6, 37, channels)).astype(dtype)
+            with mg.CommandBuffer() as commands:
+                y = cls().encode(commands, mg.Image.from_array(x))
+                (function,) = [each.function.name for each in commands._dispatches]
+            assert "_along_in_clusters" in function
+            np.testing.assert_allclose(y, reference.reduction(over, operation, x), rtol=2 * np.finfo(dtype).eps)
+        reduction.cache_clear()
+
+    @pytest.mark.parametrize("channels", [4, 8, 12])
+    @pytest.mark.parametrize("columns", [2, 9, 131])
+    def test_simdgroups_read_short_rows_side_by_side(self, channels, columns, monkeypatch):
+        monkeypatch.setattr(strided_reductions, "THREADS_WANTED", 1)
+        monkeypatch.setattr(strided_reductions, "FEWEST_OF_RESULTS", 1)
+        for dtype in gpu_forms.DTYPES:
+            reduction.cache_clear()
+            x = np.random.default_rng(6).integers(-9, 9, (3, 67, columns, channels)).astype(dtype)
+            for cls, over, operation in (KINDS["Row Sum"], KINDS["Row Min"]):
+                _, y, _ = encode(cls(), x)
+                np.testing.assert_allclose(y, reference.reduction(over, operation, x), rtol=2 * np.finfo(dtype).eps)
+        reduction.cache_clear()
+
     @pytest.mark.parametrize(("channels", "results"), [(8, 1), (24, 3), (32, 64)])
     def test_long_rows_of_few_vectors_have_threadgroups_of_one_image(self, channels, results):
         layout = (0, channels, 200 * channels, 20000 * channels, 200, 100, channels, 40)
         views, kept = (strides.View.of(layout), strides.View(0, (1, 0, 0, channels))), (True, False, False, True)
         work = reduction(("source", "destination"), views, (channels, 200, 100, 40), kept, "nvidia", 8, 132)
-        *_, across, _, _, _, _ = work.first.parameters["reduced"]
+        *_, across, _, _, _, _, _ = work.first.parameters["reduced"]
         assert across == results
 
     @pytest.mark.parametrize("cls", [mg.ReduceFeatureChannelsMin, mg.ReduceFeatureChannelsMax])
@@ -511,7 +543,7 @@ class TestTheShadersOfGPUs:
 def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
     """Without a device: what large images show, which take long."""
     found = set()
-    for width, height, channels, axis in product([1, 7, 512], [1, 9, 512], [1, 3, 50, 64, 257], range(3)):
+    for width, height, channels, axis in product([1, 7, 512], [1, 9, 512], [1, 3, 50, 60, 64, 257], range(3)):
         layout = (0, channels, width * channels, height * width * channels, width, height, channels, 2)
         extents = (channels, width, height, 2)
         kept = tuple(each != axis for each in range(4))
@@ -519,12 +551,26 @@ def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
         views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
         work = reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132).first
         if work.walk.startswith("along_in_tiles"):
-            across, row_lanes, tiles = work.parameters["reduced"][-5:-2]
-            at_once = {"vectors": vector, "pairs": 2, "tiles": 1}[work.walk.rpartition("_")[2]]
+            across, row_lanes, tiles = work.parameters["reduced"][6:9]
+            at_once = {"vectors": vector, "fours": 4, "pairs": 2}.get(work.walk.rpartition("_")[2], 1)
             assert 1 <= row_lanes and across * row_lanes <= strides.THREADS
             assert across * tiles * at_once >= np.prod(extents) // extents[axis]
             found.add(at_once)
-    assert found == {1, 2, vector}
+    assert found == {1, 2, 4, vector}
+
+
+@pytest.mark.parametrize(("channels", "vector", "tiles"), [(108, 4, 14), (20, 8, 2), (3, 4, 1), (64, 8, 4)])
+def test_clusters_of_gpus_share_all_rows(channels, vector, tiles):
+    """Without a device: they have all results, of which there are few in the memory of the first threadgroup."""
+    layout = (0, channels, 61 * channels, 90 * 61 * channels, 61, 90, channels, 1)
+    views, kept = (strides.View.of(layout), strides.View(0, (1, 0, 0, channels))), (True, False, False, True)
+    work = reduction(("source", "destination"), views, (channels, 61, 90, 1), kept, "nvidia", vector, 132, cluster=8)
+    assert work.first.walk.startswith("along_in_clusters") and work.second is None
+    inner, _, rows, _, _, chunks, across, row_lanes, counted, *_ = work.first.parameters["reduced"]
+    at_once = next(count for count in (vector, 4, 1) if channels % count == 0)
+    assert (counted, chunks, work.first.threads) == (tiles, 1, strides.THREADS * tiles * THREADGROUPS_OF_CLUSTER)
+    assert across * row_lanes <= strides.THREADS and across * at_once <= strides.THREADS
+    assert across * tiles * at_once >= channels and rows * THREADGROUPS_OF_CLUSTER >= inner == 61 * 90
 
 
 @pytest.mark.parametrize(
