@@ -83,7 +83,7 @@ class KernelFunction(DeviceBound):
         four; of arrays of those, and of matrices with three rows, each has four, the last of which means nothing.
 
         Raises ``FormatError`` for an argument that there is none of, and for a type whose layout cannot be told from
-        the source: templates of structs, unions, bit-fields, members that are pointers.
+        the source: unions, bit-fields, packed structs, templates with specialisations, members that are pointers.
         """
         names = [each.name for each in self.arguments]
         position = names.index(argument) if argument in names else argument

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +25,7 @@ from mpsgrad.msl.tokens import (
 from mpsgrad.msl.type_names import type_names
 from mpsgrad.msl.versions import version_of
 from mpsgrad.runtime.element_types import POINTEE, element_type
+from mpsgrad.runtime.struct_templates import with_instances
 
 DEEPEST = 16
 """How many structs may lie in each other."""
@@ -40,6 +42,36 @@ def _without_identifiers(tokens: list[Token]) -> list[Token]:
         rest.append(tokens[index])
         index += 1
     return rest
+
+
+def _without_alignments(tokens: list[Token]) -> tuple[list[Token], dict[tuple[str, str], list[Token]]]:
+    """``tokens`` without ``alignas(...)``, and what stood in the brackets of that of each struct, by its name, and of
+    each of its members, by that, too."""
+    rest: list[Token] = []
+    found: dict[tuple[str, str], list[Token]] = {}
+    structs: list[str] = []
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.text == "alignas" and tokens[index + 1].text == "(":
+            close = matching(tokens, index + 1)
+            end = close + 1
+            is_struct = rest[-1].text in ("struct", "class")
+            while not is_struct and tokens[end + 1].text not in (";", "[", "=", ",", "{"):
+                end += 1
+            place = (tokens[end].text, "") if is_struct else (structs[-1] if structs else "", tokens[end].text)
+            found[place] = tokens[index + 2 : close]
+            index = close + 1
+            continue
+        if token.text == "{":
+            head = next((at for at in range(len(rest) - 1, -1, -1) if rest[at].text in (";", "{", "}", "struct")), 0)
+            is_struct = rest[head].text == "struct" and head + 1 < len(rest)
+            structs.append(rest[head + 1].text if is_struct else "")
+        elif token.text == "}" and structs:
+            structs.pop()
+        rest.append(token)
+        index += 1
+    return (rest, found) if found else (tokens, found)
 
 
 def _with_plain_arrays(tokens: list[Token]) -> list[Token]:
@@ -142,11 +174,23 @@ class StructTypes:
 
     def __init__(self, source: str, name: str, options: CompileOptions) -> None:
         tokens = Preprocessor(options.resolve, options.definitions()).run(source, name)
-        program = read_program(_without_names_of_arrays(_with_plain_arrays(_without_identifiers(tokens))))
-        version = version_of(options.definitions()["__METAL_VERSION__"])
-        self._source = Source(program.tokens, program, version, False, source, name)
+        self._tokens = _without_identifiers(tokens)
+        self._version = version_of(options.definitions()["__METAL_VERSION__"])
+        self._read(source, name)
+
+    def _read(self, source: str, name: str) -> None:
+        tokens, alignments = _without_alignments(self._tokens)
+        program = read_program(_without_names_of_arrays(_with_plain_arrays(tokens)))
+        self._source = Source(program.tokens, program, self._version, False, source, name)
         self._source.aliases.update(_enumerations(program.tokens))
         self._source.aliases.update(_names_of_structs(program.tokens, self._source.struct_bodies))
+        self._alignments = {place: self._alignment(written) for place, written in alignments.items()}
+
+    def _alignment(self, written: list[Token]) -> int | None:
+        """The number in ``alignas(16)``, or the alignment of the type in ``alignas(float4)``."""
+        read = read_type(written, 0, len(written), self._source.aliases, self._source.members)
+        is_type = read is not None and read[0].known and read[1] == len(written)
+        return self._source.alignment(read[0]) if read is not None and is_type else self._source.integer(written)
 
     def dtype(self, name: str, size: int | None) -> np.dtype | None:
         """That of the struct, vector or scalar that is written ``name``.
@@ -162,6 +206,12 @@ class StructTypes:
             lanes = element.size // element.dtype.itemsize
             return element.dtype if lanes == 1 else np.dtype((element.dtype, lanes))
         tokens = [token for line in tokenize_lines(f"{name} elements;", "") for token in line]
+        made = with_instances(self._tokens, tokens)
+        if made is not None:
+            other = copy(self)
+            other._tokens, kind = made
+            other._read(self._source.written, self._source.filename)
+            return other._of_name(" ".join(token.text for token in kind[:-2]))
         if tokens[0].text == "array":
             # Becomes ``T elements[N];``.
             tokens = _with_plain_arrays(tokens)
@@ -191,7 +241,7 @@ class StructTypes:
             return None
         if kind.base not in SIZES:
             struct = self._of_struct(kind.base, depth)
-            return None if struct is None else np.dtype((struct, extents))
+            return None if struct is None else np.dtype((struct[0], extents))
         scalar = element_type(kind.base)
         if scalar is None:
             return None
@@ -200,26 +250,40 @@ class StructTypes:
         lanes = (4 if has_gaps else kind.width,) if kind.width > 1 else ()
         return np.dtype((scalar.dtype, (*extents, *columns, *lanes)))
 
-    def _of_struct(self, name: str, depth: int) -> np.dtype | None:
+    def _of_struct(self, name: str, depth: int) -> tuple[np.dtype, int] | None:
+        """The type and the alignment of a struct."""
         source = self._source
         members = source.members.get(name)
-        size = source.size(Type(name))
-        if not members or size is None:
+        if not members or source.is_packed(source.struct_bodies[name][0][0]):
             return None
         names, formats, offsets = [], [], []
-        end = 0
+        end, largest = 0, self._alignments.get((name, ""), 1)
         for member, (declared, extents) in members.items():
             kind = element_of(declared, extents)
             place = source.member_place(name, member)
-            if kind is None or place is None or source.text(place + 1) == ":":
+            asked = self._alignments.get((name, member), 1)
+            if kind is None or place is None or source.text(place + 1) == ":" or None in extents:
                 return None
             known = tuple(extent or 0 for extent in extents)
-            dtype, alignment, nbytes = self._of_type(kind, known, depth + 1), source.alignment(kind), source.size(kind)
-            if dtype is None or alignment is None or nbytes is None:
+            dtype, found = self._of_type(kind, known, depth + 1), self._size_and_alignment(kind, depth)
+            if dtype is None or found is None or asked is None or largest is None:
                 return None
+            alignment = max(found[1], asked)
             start = -(-end // alignment) * alignment
-            end = start + nbytes * int(np.prod(known, dtype=np.int64))
+            end = start + found[0] * int(np.prod(known, dtype=np.int64))
+            largest = max(largest, alignment)
             names.append(member)
             formats.append(dtype)
             offsets.append(start)
-        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+        if largest is None:
+            return None
+        size = max(-(-end // largest) * largest, 1)
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size}), largest
+
+    def _size_and_alignment(self, kind: Type, depth: int) -> tuple[int, int] | None:
+        """Those of one object of the type."""
+        if kind.base in SIZES or kind.pointers:
+            size, alignment = self._source.size(kind), self._source.alignment(kind)
+            return None if size is None or alignment is None else (size, alignment)
+        struct = self._of_struct(kind.base, depth + 1) if depth <= DEEPEST else None
+        return None if struct is None else (struct[0].itemsize, struct[1])

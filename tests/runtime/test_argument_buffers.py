@@ -30,6 +30,8 @@ typedef struct { array<device int*, 3> parts; int used; } Parts;
 struct Nested { Parts parts; packed_float3 offset; };
 using Same = Arguments;
 template <typename T> struct Typed { device T* out; };
+template <> struct Typed<char> { device char* out; char fill; };
+template <typename T> struct Plain { device T* out; };
 
 kernel void scaled(constant Same& a [[buffer(0)]], device float* sums [[buffer(1)]], uint i [[thread_position_in_grid]]) {
   if (i >= a.count) return;
@@ -43,6 +45,8 @@ kernel void arrays(constant array<device int*, 2>& a, uint i [[thread_position_i
 kernel void written(device Arguments& a, uint i [[thread_position_in_grid]]) { a.count = i; }
 template <typename T> kernel void typed(constant Typed<T>& a, uint i [[thread_position_in_grid]]) { a.out[i] = i; }
 template [[host_name("typed")]] kernel void typed<float>(constant Typed<float>&, uint);
+template <typename T> kernel void plain(constant Plain<T>& a, uint i [[thread_position_in_grid]]) { a.out[i] = i; }
+template [[host_name("plain")]] kernel void plain<int>(constant Plain<int>&, uint);
 """
 
 
@@ -120,6 +124,15 @@ def test_what_does_not_fit_is_refused_before_anything_runs(device: mg.Device, va
     assert words in str(refused.value)
 
 
+def test_pointers_in_structs_of_templates(device: mg.Device) -> None:
+    plain = mg.compile(SOURCE, device=device).function("plain")
+    out = np.zeros(3, np.int32)
+    plain(3, {"out": out})
+    assert out.tolist() == [0, 1, 2]
+    with pytest.raises(mg.FormatError, match="is a float32 array of shape 3; it has to be int32"):
+        plain(3, {"out": np.zeros(3, np.float32)})
+
+
 def test_what_has_no_layout_or_may_be_written_is_refused(device: mg.Device) -> None:
     library = mg.compile(SOURCE, device=device)
     with pytest.raises(mg.FormatError, match="holds pointers, so the kernel may only read it"):
@@ -151,7 +164,7 @@ def test_pointers_are_found_by_other_names() -> None:
 def test_metalcompute_cannot_fill_in_pointers(device: mg.Device) -> None:
     assert not [each for each in lint(SOURCE) if each.severity == "error"]
     found = [each.message for each in lint(SOURCE, metalcompute=True) if "holds pointers" in each.message]
-    holders = ("a", "a", "several", "a", "a", "a")
+    holders = ("a", "a", "several", "a", "a", "a", "a")
     assert found == [f"metalcompute cannot pass what holds pointers, as '{name}' does" for name in holders]
     kernels = metalcompute.Device().kernel(SOURCE)
     with pytest.raises(metalcompute.error, match="cannot fill in the pointers that 'a' holds"):

@@ -246,12 +246,16 @@ def test_values_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("declarations", "parameter"),
     [
-        ("template <typename T> struct Pair { T a, b; };", "constant Pair<float>& p"),
+        (
+            "template <typename T> struct Pair { T a, b; }; template <> struct Pair<half> { half a, b, c; };",
+            "constant Pair<float>& p",
+        ),
+        ("template <typename... T> struct Pair { int a, b; };", "constant Pair<float>& p"),
         ("union Pair { float a; int b; };", "constant Pair& p"),
         ("struct Pair { uint a : 3; uint b : 29; };", "constant Pair& p"),
         ("struct Pair { union { float a; int b; }; float c; };", "constant Pair& p"),
         ("struct __attribute__((packed)) Pair { char a; int b; };", "constant Pair& p"),
-        ("struct Pair { alignas(16) char a; int b; };", "constant Pair& p"),
+        ("struct Pair { char a; int b; } __attribute__((aligned(16)));", "constant Pair& p"),
     ],
 )
 def test_layouts_that_cannot_be_told_are_refused(device: mg.Device, declarations: str, parameter: str) -> None:
@@ -266,6 +270,34 @@ def test_layouts_that_cannot_be_told_are_refused(device: mg.Device, declarations
 def test_arguments_that_there_are_none_of(of_settings: mg.KernelFunction, argument: Any) -> None:
     with pytest.raises(mg.FormatError, match=f"f: dtype of {argument!r}, but the arguments are out, s"):
         of_settings.dtype(argument)
+
+
+def test_structs_with_alignments_and_those_of_templates(device: mg.Device) -> None:
+    declarations = (
+        "struct alignas(32) Cell { char a; };\n"
+        "template <typename T> struct Inner { T x; char c; static Inner<T> made(Inner<T> o) { return o; } };\n"
+        "template <typename T, int N = 2, typename U = T> struct Outer {\n"
+        "    alignas(float4) T a[N + 1]; Inner<U> inner[N]; array<Inner<char>, 2> more; Cell cell;\n"
+        "    alignas(8) int last; };\n"
+        "namespace n { typedef Outer<half, 3, float> Settings; }"
+    )
+    body = (
+        "out[0] = s.a[3]; out[1] = s.inner[2].x; out[2] = s.more[1].c; out[3] = s.cell.a; out[4] = s.last;"
+        "out[5] = sizeof(s);"
+    )
+    values = {
+        "a": (1, 2, 3, 4),
+        "inner": [{"x": i, "c": 0} for i in (5, 6, 7)],
+        "more": [{"x": 0, "c": 8}, {"x": 0, "c": 9}],
+        "cell": {"a": 10},
+        "last": 11,
+    }
+    for written in ("Outer<half, 3, float>", "n::Settings"):
+        made = function(device, declarations, f"constant {written}& s", body)
+        out = np.zeros(6, np.float32)
+        made(1, out, values)
+        np.testing.assert_array_equal(out, [4, 7, 9, 10, 11, 128])
+        assert made.dtype("s").itemsize == 128
 
 
 def test_what_is_written_is_no_dict(device: mg.Device) -> None:

@@ -353,7 +353,7 @@ class Source:
         found: dict[str, list[tuple[Type | None, int]]] = {}
         for name, members in self.members.items():
             found[name] = []
-            is_packed = self._is_packed(self.struct_bodies[name][0][0])
+            is_packed = self.is_packed(self.struct_bodies[name][0][0])
             for kind, extents in members.values():
                 count = 1
                 for extent in extents:
@@ -362,7 +362,7 @@ class Source:
                 found[name].append((element_of(kind, extents), count))
         return found
 
-    def _is_packed(self, opening: int) -> bool:
+    def is_packed(self, opening: int) -> bool:
         """Whether the members of the struct whose body begins at ``opening`` may be aligned to less than their types,
         or the struct to more."""
         start = opening
