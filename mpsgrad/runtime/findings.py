@@ -35,7 +35,7 @@ MISTAKES: dict[str, Mistake] = {
         "Device memory counts as uninitialised only where the call says that an argument is undefined. A copy of a "
         "struct is reported where none of its bytes has a value. What is a thread's own is looked at where it is made "
         "of numbers and vectors alone, not in structs. A vector is reported where no component that is read has a "
-        "value; what a reference was bound to counts as having one.",
+        "value; a number or vector that a reference was bound to counts as having one.",
     ),
     "data-race": Mistake(
         "error",

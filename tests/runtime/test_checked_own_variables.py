@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,11 +58,14 @@ DEFECTS = [
     Defect("flags", "bool v[4]; for (uint k = 0; k < n; k += <<2||1>>) v[k] = true; return v[0] && v[1];", "element 1 of 'v' is read before it has a value"),
     Defect("a loop of no turns", "int v; for (uint k = n; k < <<4||5>>; ++k) { v = k; } return max(v, 1);", "'v' is read before it has a value"),
     Defect("words of an array of the library", "array<uint, 4> v; for (uint k = 0; k < n<< - 1||>>; ++k) v[k] = k; return as_type<float>(v[3]);", "element 3 of 'v' is read before it has a value"),
+    Defect("rows that a function gives values", "float v[3][2]; clear(v, n / 2<<||+ 1>>); thread float (&all)[3][2] = v; return all[2][1];", "element 5 of 'v' is read before it has a value", "template <typename T> void clear_all(thread T& v, uint n) { for (uint k = 0; k < n; ++k) for (uint j = 0; j < 2; ++j) v[k][j] = 0; }\nvoid clear(thread float (&v)[3][2], uint n) { clear_all(v, n); }"),
     # What is no mistake, though it may look like one.
     Defect("behind the end", "float v[4] = {1, 2, 3, 4}, s = 0; thread float* end = v + 4; for (thread float* p = v; p != end; ++p) s += *p; return s + end[-1];", ""),
     Defect("neighbours", "float a = 1, b = 2; thread float* p = &b; thread float* q = &a; *p = *q; return b;", ""),
     Defect("given by functions", "float v[4], whole, c, r, o; put(v[1], 1); put(r, 1); Give()(o); Give g; g(v[2]); float s = sincos(x[0], c) + modf(x[1], whole); return v[1] + v[2] + r + o + s + c + whole;", "", "void put(thread float& r, float v) { r = v; }\nstruct Give { void operator()(thread float& r) const { r = 3; } };"),
     Defect("given by rows", "float v[2][2]; clear(v); for (thread float (*row)[2] = v; row < v + 2; ++row) { (*row)[1] = 1; } return v[0][0] + v[1][1];", "", "void clear(thread float (&v)[2][2]) { for (uint k = 0; k < 4; ++k) v[k / 2][k % 2] = 0; }"),
+    Defect("given by who keeps a reference", "float v[2], w[2], u[2]; Keeper{v}.give(); Keeper k = Keeper(w); k.give(); lend(u); return v[1] + w[1] + u[1];", "", "struct Keeper { thread float (&all)[2]; Keeper(thread float (&a)[2]) : all(a) {} void give() { all[1] = 2; } };\nvoid lend(thread float (&all)[2]) { Keeper k(all); k.give(); }"),
+    Defect("names of the library", "float fenced[2] = {1, 2}, watched[2]; int as = 1; watched[as] = 3; float own[1]; own[0] = 1; return fenced[1] + watched[1] + own[0];", ""),
     Defect("given by references", f"float v[2]; {WRITES} for (thread float& each : v) {{ each = 1; }} return v[0] + v[1];", ""),
     Defect("given as other types", "float v[2], w; ((thread uint*)v)[0] = 1; *(thread uchar*)&v[1] = 2; *(thread int*)&w = 3; return v[0] + v[1] + w;", ""),
     Defect("copies of parts", "Half h; h.a = 1; Half c = h; c.b[1] = 2; float4 v, w; v.xyz = 1; w = v; w.w = 1; Bits b; b.number = 1; return c.b[1] + w.w + b.bits;", "", "struct Half { float a, b[2]; };\nunion Bits { float number; uint bits; };"),
@@ -71,19 +75,19 @@ DEFECTS = [
 ]  # fmt: skip
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 KERNEL = "kernel void f(device const float* x, constant uint& n, device float* y, uint i [[thread_position_in_grid]]) {\n"
-SYNC = "simdgroup_barrier(mem_flags::mem_none); threadgroup_barrier(mem_flags::mem_none);\n"
+ABREAST = "    y[i] = simd_sum(x[i]);\n"
 
 
-def program(part: int, sync: str) -> tuple[str, list[int]]:
-    """All defects, or all put right, in one kernel, and the lines of their functions."""
+def program(defects: Sequence[Defect], part: int, first: str) -> tuple[str, list[int]]:
+    """The defects, or all of them put right, in one kernel that begins with ``first``, and the lines of their functions."""
     source, lines, calls = HEAD, [], []
-    for number, defect in enumerate(DEFECTS):
+    for number, defect in enumerate(defects):
         body = re.sub(r"<<(.*?)\|\|(.*?)>>(?!>)", lambda match: match[part + 1], defect.body)
         source += f"namespace d{number} {{\n{defect.before}\n"
         lines.append(1 + source.count("\n"))
         source += f"float of(device const float* x, uint n) {{ {body} }}\n}}\n"
         calls.append(f"    y[i] = d{number}::of(x, n);\n")
-    return f"{source}{KERNEL}{sync.join(calls)}}}\n", lines
+    return "".join([source, KERNEL, first, *calls, "}\n"]), lines
 
 
 def findings(source: str) -> tuple[KernelFinding, ...]:
@@ -91,14 +95,14 @@ def findings(source: str) -> tuple[KernelFinding, ...]:
     return mg.compile(source).function("f").check(2, x, 4, y)
 
 
-@pytest.mark.parametrize("sync", ["", SYNC], ids=["one by one", "abreast"])
-def test_each_defect_is_found_at_its_line_and_nothing_without_it(sync: str) -> None:
-    source, lines = program(0, sync)
+@pytest.mark.parametrize("defects, first", [(DEFECTS, ""), (DEFECTS[::9], ABREAST)], ids=["one by one", "abreast"])
+def test_each_defect_is_found_at_its_line_and_nothing_without_it(defects: list[Defect], first: str) -> None:
+    source, lines = program(defects, 0, first)
     by_line = {each.line: each for each in findings(source)}
     text = source.split("\n")
-    for defect, line in zip(DEFECTS, lines, strict=True):
+    for defect, line in zip(defects, lines, strict=True):
         found = [each for at, each in by_line.items() if line - 2 <= at <= line]
         is_planted = "<<" in defect.body
         assert len(found) == is_planted, f"{defect.name}: {[*map(str, found)]} in {text[line - 1]}"
         assert all(defect.says in each.message for each in found), f"{defect.name}: {found[0]}"
-    assert [*map(str, findings(program(1, sync)[0]))] == []
+    assert [*map(str, findings(program(defects, 1, first)[0]))] == []

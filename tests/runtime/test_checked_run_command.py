@@ -212,6 +212,7 @@ def test_instances_of_templates() -> None:
 
 HARMLESS = {
     "several threads write one value": ("device uint* y", "threadgroup uint any; any = 1; y[0] = 7;"),
+    "a name of the library": ("device uint* y", "threadgroup uint as[4]; as[t] = 1; y[0] = 7;"),
     "components of one vector": ("device float4* y", "threadgroup float4 v; v[t] = 1; y[0][t] = 2;"),
     "members of one struct": ("device Pair* y", "if (t == 0) y[0].a = 1; else if (t == 1) y[0].b = half(2);"),
     "a struct with a hole": ("device Pair* y", "Pair p; p.a = 1; y[i] = p; Pair q = y[i]; y[i].b = half(q.a);"),

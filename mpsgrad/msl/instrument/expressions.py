@@ -8,19 +8,21 @@ from typing import Literal
 
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Source
 from mpsgrad.msl.instrument.edits import Edits
+from mpsgrad.msl.instrument.own_variables import holder_of
 from mpsgrad.msl.instrument.scopes import Meaning, Scopes
 from mpsgrad.msl.instrument.sites import Site, Woven, is_swizzle
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.tokens import SITE, Token
 
-Context = Literal["none", "read", "write", "update", "designate", "base", "place", "address"]
-"""What an expression is for: ``designate`` binds a reference to it, ``base`` is the watched array of an element,
-``place`` is written by what stands around it, and ``address`` is not accessed at all."""
+Context = Literal["none", "read", "write", "update", "designate", "lend", "base", "place", "address"]
+"""What an expression is for: ``designate`` binds a reference to it, ``lend`` one whose elements are checked, ``base``
+is the array of an element that is checked itself, ``place`` is written by what stands around it, and ``address`` is not
+accessed at all."""
 
 _KINDS: dict[str, str] = {
     "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
-    "designate": "DESIGNATE_MTL", "base": "DESIGNATE_MTL", "place": "PLACE_MTL",
+    "designate": "DESIGNATE_MTL", "lend": "DESIGNATE_MTL", "base": "DESIGNATE_MTL", "place": "PLACE_MTL",
 }  # fmt: skip
 _ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
 _OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
@@ -94,6 +96,7 @@ class ExpressionWeaver:
         elif kind == "group":
             self._visit(node.parts[0], context, path)
         elif kind == "member":
+            context = "designate" if context == "lend" else context
             member = () if context in ("designate", "place", "address") else (node.text, *path)
             self._visit(node.parts[0], context, member)
         elif kind == "arrow":
@@ -124,8 +127,9 @@ class ExpressionWeaver:
 
     def _name(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         meaning = self._scopes.meaning(node.text) if node.end == node.start + 1 else None
-        if meaning is not None and meaning.watched is not None:
+        if meaning is not None and (meaning.watched is not None or (meaning.is_lent and context == "designate")):
             self._watch(node, meaning, node.text, context, path)
+        if meaning is not None and meaning.watched is not None:
             return
         if meaning is None or not meaning.is_memory or context == "address":
             return
@@ -133,25 +137,33 @@ class ExpressionWeaver:
         self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
 
     def _watch(self, node: Node, meaning: Meaning, name: str, context: Context, path: tuple[str, ...]) -> None:
-        """Notes the edits for an access to a watched variable by its name."""
-        if context not in ("none", "base", "address"):
-            self.edits.before(node.start, self._check("known_mtl", context, path), "(", f"{name}_own_mtl", ",")
-            self.edits.after(node.end - 1, ",", str(meaning.watched), ",", self._site(node.start, node.end), ")")
+        """Notes the edits for an access to a watched variable, or to what a reference may have been lent of one."""
+        if context in ("none", "base", "address"):
+            return
+        site = self._site(node.start, node.end)
+        if meaning.watched is None:
+            self.edits.before(node.start, self._check("lent_mtl", context, path), "(")
+            self.edits.after(node.end - 1, ",", site, ")")
+        else:
+            check = "lend_mtl" if context == "lend" else "known_mtl"
+            self.edits.before(node.start, self._check(check, context, path), "(", holder_of(name), ",")
+            self.edits.after(node.end - 1, ",", str(meaning.watched), ",", site, ")")
 
-    def _own_root(self, node: Node) -> tuple[str, Meaning] | None:
-        """The object of the thread's own that ``node`` is or is an element of, without a pointer between them."""
+    def _root(self, node: Node) -> tuple[str, Meaning]:
+        """The variable that ``node`` is or is an element of, without a pointer between them; its name is empty if there
+        is none."""
         node = node.inner
         while node.kind == "subscript":
             node = node.parts[0].inner
         meaning = self._scopes.meaning(node.text) if node.kind == "name" and node.end == node.start + 1 else None
-        return (node.text, meaning) if meaning is not None and meaning.is_own else None
+        return (node.text, meaning) if meaning is not None else ("", Meaning())
 
     def _arrow(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         pointer = node.parts[0]
         if context == "address":
             self._visit(pointer, "read")
             return
-        members = () if context in ("designate", "place") else (node.text, *path)
+        members = () if context in ("designate", "lend", "place") else (node.text, *path)
         site = self._site(node.start, node.end)
         self.edits.before(node.start, self._check("deref_mtl", context, members), "(")
         self.edits.replace(node.place, ",", site, ")", ".")
@@ -167,10 +179,10 @@ class ExpressionWeaver:
             self._visit(base, "read")
             self._visit(index, "read")
             return
-        root = self._own_root(base)
-        is_watched = root is not None and root[1].watched is not None
-        if root is not None and is_watched:
-            self._watch(node, root[1], root[0], context, path)
+        name, root = self._root(base)
+        is_watched = root.watched is not None or root.is_lent
+        if root.watched is not None or (root.is_lent and context != "place"):
+            self._watch(node, root, name, "designate" if context == "lend" else context, path)
         site = self._site(node.start, base.end)
         self.edits.before(node.start, self._check(AT, context, path), "(")
         opening = (",", "(") if index.kind == "comma" else (",",)
@@ -234,7 +246,7 @@ class ExpressionWeaver:
         if node.kind == "arrow":
             return not is_swizzle(node.text)
         if node.kind == "subscript":
-            if self._own_root(node) is not None:
+            if self._root(node)[1].is_own:
                 return False
             base = node.parts[0].inner
             return not (base.kind == "member" and len(base.text) > 1 and is_swizzle(base.text))
@@ -279,7 +291,8 @@ class ExpressionWeaver:
                 self._visit(owner, "read")
         else:
             self._visit(owner, "designate")
-        self._arguments(arguments, self._references(function.text), may_write=True)
+        references = self._references(function.text)
+        self._arguments(arguments, references, may_write=not references)
 
     def _references(self, name: str) -> frozenset[int]:
         """The positions where a function of this name takes a reference, but to what is a thread's own and read."""
@@ -297,8 +310,11 @@ class ExpressionWeaver:
     ) -> None:
         """Notes the edits for what a call passes; with ``may_write`` it may give any watched variable a value."""
         for position, argument in enumerate(arguments):
-            is_given = position in references or (may_write and self._own_root(argument) is not None)
-            self._visit(argument, "designate" if is_given else "read")
+            _, root = self._root(argument)
+            if may_write and (root.is_own or root.is_lent):
+                self._visit(argument, "designate")
+            else:
+                self._visit(argument, "lend" if position in references else "read")
 
     def _library_call(self, node: Node, name: str, arguments: Sequence[Node]) -> bool:
         """Notes the edits for a call of a library function that is checked itself; False for any other."""

@@ -42,6 +42,11 @@ class Declared(NamedTuple):
         return self.own is not None and self.own.fenced
 
 
+def holder_of(name: str) -> str:
+    """What a fenced variable is a member of."""
+    return f"holder_of_{name}_mtl"
+
+
 class OwnVariables:
     """Those of one function at a time."""
 
@@ -156,7 +161,7 @@ class OwnVariables:
                 edits.replace(k)
         for position, each in enumerate(declared):
             name = each.declarator.name
-            kind, own = f"{name}_type_mtl", f"{name}_own_mtl"
+            kind, own = f"type_of_{name}_mtl", holder_of(name)
             words: list[str | Token] = []
             if each.own is not None and each.own.fenced:
                 holder = "watched_own_mtl" if each.own.watched else "fenced_own_mtl"
@@ -169,7 +174,7 @@ class OwnVariables:
                 words += ["thread", kind, "&", name, "=", own, ".", "object", ";"]
             if each.own is not None:
                 known = [own] if each.own.fenced else ["&", name]
-                words += ["own_variable_mtl", f"{name}_here_mtl", "(", *known, ",", str(each.number), ")", ";"]
+                words += ["own_variable_mtl", f"entry_of_{name}_mtl", "(", *known, ",", str(each.number), ")", ";"]
             if position + 1 == len(declared):
                 edits.after(stop, *words)
                 break

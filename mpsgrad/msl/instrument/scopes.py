@@ -15,12 +15,13 @@ _MOST_CONSTANTS = 40
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """``is_memory``: naming the variable reads or writes device or threadgroup memory, or may. ``is_constant``: its
-    value is known when the source is compiled, or may be. ``is_own``: it is an object of the thread's own, no
-    reference; ``watched`` is its number if it is known whether it has a value."""
+    value is known when the source is compiled, or may be. ``is_own``: it is an object of the thread's own;
+    ``is_lent``: it is a reference, perhaps to such; ``watched`` is its number if it is known whether it has a value."""
 
     is_memory: bool = False
     is_constant: bool = False
     is_own: bool = False
+    is_lent: bool = False
     watched: int | None = None
 
 
@@ -68,7 +69,8 @@ class Scopes:
                     names.append(token.text)
             if names:
                 is_memory = "&" in texts and not {"device", "threadgroup"}.isdisjoint(texts)
-                self.declare(names[-1], Meaning(is_memory))
+                is_lent = not {"&", "&&"}.isdisjoint(texts) and {"device", "threadgroup", "constant"}.isdisjoint(texts)
+                self.declare(names[-1], Meaning(is_memory, is_lent=is_lent))
 
     def close_function(self) -> None:
         del self._levels[-2:]

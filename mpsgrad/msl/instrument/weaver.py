@@ -285,7 +285,8 @@ class Weaver(ExpressionWeaver):
             declared.append(Declared(found, values, index, own, number))
             watched = number if own is not None and own.watched else None
             is_own = found.is_object and not is_threadgroup
-            self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, watched))
+            is_lent = found.is_reference and words.isdisjoint({"device", "threadgroup", "constant"})
+            self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, is_lent, watched))
             if index < stop:
                 if self._text(index) != ",":
                     raise NotUnderstood(index)
@@ -294,7 +295,7 @@ class Weaver(ExpressionWeaver):
         if "constexpr" not in words:
             for each in declared:
                 for value in each.values:
-                    self._visit(value, "designate" if each.declarator.is_reference else "read")
+                    self._visit(value, "lend" if each.declarator.is_reference else "read")
         if threadgroup:
             self._threadgroup_variables(start, stop, threadgroup)
         return True
@@ -336,12 +337,12 @@ class Weaver(ExpressionWeaver):
                 if self._text(k) == "[" and self._text(k + 1) == "[":
                     attributes = min(attributes, k)
             for token in tokens[begin:attributes]:
-                declarator.append(f"{name}_type_mtl" if token.text == name else token)
+                declarator.append(f"type_of_{name}_mtl" if token.text == name else token)
             can_fence = can_fence and attributes == end
             region = self._threadgroup_name(name)
             fenced += ["typedef", *specifiers, *declarator, ";"]
-            fenced += ["threadgroup", f"fenced_mtl<{name}_type_mtl>", f"{name}_fenced_mtl", ";"]
-            fenced += ["threadgroup", f"{name}_type_mtl", "&", name, "=", f"{name}_fenced_mtl", ".", "object", ";"]
+            fenced += ["threadgroup", f"fenced_mtl<type_of_{name}_mtl>", f"{name}_fenced_mtl", ";"]
+            fenced += ["threadgroup", f"type_of_{name}_mtl", "&", name, "=", f"{name}_fenced_mtl", ".", "object", ";"]
             registered += ["threadgroup_variable_mtl", "(", name, ",", region, ")", ";"]
         if can_fence:
             for k in range(start, stop):

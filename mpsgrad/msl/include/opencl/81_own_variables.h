@@ -120,3 +120,14 @@ template <uint K, typename P, typename T, typename B> __attribute__((always_inli
   }
   return (object);
 }
+// The same where a reference is bound to it: the elements of an array are checked where they are accessed.
+template <uint K, typename P, typename T, typename B> __attribute__((always_inline)) inline decltype(auto) lend_mtl(__private watched_own_mtl<T> &own, B &&object, uint name, uint site) {
+  if constexpr (form_mtl<bare_mtl<typename referred_mtl<B>::type>>::value == ARRAY_MTL) return (object);
+  else return known_mtl<K, P>(own, object, name, site);
+}
+// An access through a reference, which may have been bound to what is a thread's own.
+template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) lent_mtl(B &&object, uint site) {
+  typedef typename referred_mtl<B>::type L;
+  if constexpr (space_mtl<L>::value == THREAD_MTL) checked_mtl<L, K, P, true>((ulong)&object, (ulong)&object, site);
+  return (object);
+}
