@@ -416,6 +416,14 @@ def test_names_of_the_library_need_their_namespace(include: str) -> None:
         assert lint(include + opened + f"kernel void f(device {prefix}atomic_uint* x) {{}}") == []
     assert [f.rule for f in lint(include + "kernel void f(device atomic_uint* x) {}")] == [46]
     assert lint(include + "float exp(float x) { return x; }\n" + kernel.format("")) == []
+    found_by_arguments = (
+        "kernel void f(device metal::atomic_uint* n, device float* x) {{\n"
+        "  metal::simdgroup_float8x8 m; simdgroup_load(m, x, 8);\n"
+        "  threadgroup_barrier({0}mem_flags::mem_none); simdgroup_store(m, x, 8);\n"
+        "  atomic_store_explicit(n, 0u, {0}memory_order_relaxed); }}"
+    )
+    assert lint(include + found_by_arguments.format("metal::")) == []
+    assert [f.line for f in lint(include + found_by_arguments.format("")) if f.rule == 46] == [4, 5]
 
 
 def test_safe_math_silences_the_warnings_about_fast_math() -> None:

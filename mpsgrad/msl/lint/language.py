@@ -229,6 +229,9 @@ def no_standard_library(source: Source) -> Iterator[Found]:
 
 
 _LIBRARY_TYPES = re.compile(r"atomic_(?:u?int|bool|ulong|float)|simdgroup_(?:half|float|bfloat)8x8|simdgroup_matrix")
+# Their arguments are of a class, or of an enumeration, in namespace metal, where calls without it are looked up, too.
+_OF_MATRICES = frozenset(f"simdgroup_{name}" for name in ("load", "store", "multiply", "multiply_accumulate"))
+_OF_ENUMERATIONS = re.compile(r"atomic_\w+_explicit|(?:threadgroup|simdgroup)_barrier")
 _INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTILINE)
 
 
@@ -259,6 +262,9 @@ def library_names_are_qualified(source: Source) -> Iterator[Found]:
     for index in source.calls():
         name = texts[index]
         if name not in LIBRARY_FUNCTIONS or name in source.declared_functions or name in brought:
+            continue
+        has_value = _OF_ENUMERATIONS.fullmatch(name) and "metal" in texts[index : source.close(index + 1)]
+        if name in _OF_MATRICES or has_value:
             continue
         if source.text(index - 1) != "::" and source.variable(name, index) is None and source.in_body(index):
             yield source.tokens[index], f"use of undeclared identifier '{name}'; did you mean 'metal::{name}'?"
