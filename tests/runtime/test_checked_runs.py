@@ -419,7 +419,7 @@ struct Hit {{
     long int depth;
     constexpr explicit Hit(long d) : depth(d) {{}}
     Hit() = default;
-    Hit twice() {{ Hit t = *this; t.depth *= 2; return t; }}
+    Hit twice() {{ thread Hit& self = static_cast<thread Hit&>(*this); Hit t = *this; t.depth += self.depth; return t; }}
 }};
 template <typename P> struct Rows {{ P p; auto at(int k) const -> decltype(p[0]) {{ return p[4 * k + 3]; }} }};
 kernel void f(device int* x, device long* y, {I}) {{

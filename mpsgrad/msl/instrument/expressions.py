@@ -121,7 +121,8 @@ class ExpressionWeaver:
         elif kind == "call":
             self._call(node, context)
         else:
-            is_reference = kind == "cast" and self._text(node.parts[0].start - 2) == "&"
+            behind = node.parts[0].start - 2 if kind == "cast" else node.start
+            is_reference = kind == "cast" and self._text(behind - (self._text(behind) == ">")) == "&"
             for part in node.parts:
                 self._visit(part, "designate" if is_reference else "none" if context == "none" else "read")
 
@@ -193,6 +194,9 @@ class ExpressionWeaver:
 
     def _unary(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         operand = node.parts[0]
+        if operand.inner.kind == "this" and context in ("designate", "lend"):
+            # That the object is there was checked before; the check would not know its address space.
+            return
         if node.text == "&":
             self._visit(operand, "address")
         elif node.text in ("++", "--"):
