@@ -29,8 +29,6 @@ TRIALS = 5
 """So often work is timed on either way, as others disturb some."""
 WARMING_RUNS = 10
 """On either way, before those that count: memory is new, caches are cold, and the queue's threads sleep."""
-CLEARLY_SOONER = 0.9
-"""So much of the time on the queue may work at once take, for other threads of the host can go on meanwhile."""
 RUNS_BETWEEN_TRIALS, MOST_RUNS_BETWEEN_TRIALS = 1000, 16_000
 """Of the same work: the other way may have become the faster one, as others use the machine or no longer do. As long as
 it has not, twice as many each time, since trials take longer than what they decide about."""
@@ -98,8 +96,7 @@ class TimedWork:
             if seconds > SURELY_SHORT_SECONDS:
                 if len(self._queued) < WARMING_RUNS + TRIALS:
                     return False
-                queued = statistics.median([time.seconds for time in self._queued[WARMING_RUNS:]])
-                is_at_once = seconds <= CLEARLY_SOONER * queued
+                is_at_once = seconds <= statistics.median([time.seconds for time in self._queued[WARMING_RUNS:]])
         is_as_before = is_at_once == self.is_at_once and self._runs_between_trials > 0
         more = min(2 * self._runs_between_trials, MOST_RUNS_BETWEEN_TRIALS)
         self.runs_left = self._runs_between_trials = more if is_as_before else RUNS_BETWEEN_TRIALS
