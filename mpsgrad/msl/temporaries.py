@@ -13,7 +13,7 @@ from itertools import pairwise
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
-from mpsgrad.msl.library_marks import AT
+from mpsgrad.msl.library_marks import AT, LENT
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.prototypes import bodies_of_classes, class_of, prototypes_of
@@ -545,8 +545,9 @@ def _applies_brackets(tokens: Sequence[Token], opening: int, end: int, brackets:
             if tokens[index - 1].text in names or is_member and tokens[index].text == "[":
                 return True
         elif tokens[index].text.startswith(AT):
-            # What stands for a subscript where accesses are checked.
-            first = next(at for at in range(index + 1, end) if tokens[at].text != "(")
+            # What stands for a subscript where accesses are checked, perhaps of what a reference was bound to.
+            behind = range(index + 1, end)
+            first = next(at for at in behind if tokens[at].text != "(" and not tokens[at].text.startswith(LENT))
             if tokens[first].text in names or tokens[first].text == "*":
                 return True
     return False

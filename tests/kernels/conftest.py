@@ -18,6 +18,7 @@ def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         gpu_forms.leave_unoptimized(patch, device)
         patch.setattr(device, "family", "gpu")
+        patch.setattr(type(device), "has_clusters", False)
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         patch.setattr(strides, "FEWEST_ELEMENTS_OF_FLAT", 128)
         yield

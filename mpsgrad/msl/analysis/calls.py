@@ -89,7 +89,8 @@ def _lambdas_by_end(source: Source) -> dict[int, Function]:
 
 def is_lambda(source: Source, function: Function) -> bool:
     """Whether the function is a lambda expression's."""
-    return source.text(function.start) == "["
+    # Attributes may stand before others.
+    return source.text(function.start) == "[" != source.text(function.start + 1)
 
 
 def _owners_of_object(source: Source, index: int) -> Collection[str] | None:

@@ -699,7 +699,8 @@ class Source:
         kind, index = read
         is_reference = any(token.text == "&" for token in tokens[start:index])
         is_auto = kind.base == "auto" and not kind.pointers
-        in_brackets = (kind.known or self.is_type(index - 1)) and self._names_in_brackets(index, stop)
+        is_declared = self.text(stop) == ";" and (kind.known or self.is_type(index - 1))
+        in_brackets = is_declared and self._names_in_brackets(index, stop)
         index += in_brackets
         while index < stop and tokens[index].kind == IDENTIFIER:
             name = index
