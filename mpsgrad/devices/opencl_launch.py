@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 DEFAULT_THREADGROUP_SIZE = 256
 
+MOST_BYTES = 1 << 31
+"""What kernels for rows take for the most that an argument has: see ``mpsgrad.msl.analysis.neighbours``."""
+
 _address: Callable[[Buffer], Any] = attrgetter("address")
 
 Threads = tuple[int, ...]
@@ -48,7 +51,7 @@ OwnLaunch = tuple["pyopencl.Kernel", Threads, Threads, "Threads | None"]
 class OpenCLFunction(Function):
     """A kernel, whose arguments one thread at a time may set: OpenCL kernels are not thread safe.
 
-    ``box`` is the same kernel for threadgroups of several rows, where that has to be another one.
+    ``box`` is the same kernel for threadgroups of several rows and for large buffers, where that has to be another one.
     """
 
     def __init__(
@@ -111,8 +114,8 @@ class OpenCLFunction(Function):
 class OpenCLLibrary(Library):
     """The kernels of a program. ``program`` compiles a part of it, or finds it compiled.
 
-    ``box`` compiles it once more, for threadgroups of several rows; the package's own kernels have none, and run in
-    whole threadgroups only. ``pointee_sizes`` finds them, for functions that need them.
+    ``box`` compiles it once more, for threadgroups of several rows and large buffers; the package's own kernels have
+    none, and run in whole threadgroups only. ``pointee_sizes`` finds them, for functions that need them.
     """
 
     def __init__(
@@ -367,7 +370,8 @@ def _parts_of_grid(function: OpenCLFunction, dispatch: Dispatch, arguments: list
     count = dispatch.threadgroups
     threadgroups = count if isinstance(count, tuple) else (count, 1, 1)
     grid = dispatch.threads or tuple(count * size for count, size in zip(threadgroups, threadgroup, strict=True))
-    as_row = function.signature.uses_simdgroups and threadgroup[1:] != (1, 1)
+    is_large = any(buffer.nbytes > MOST_BYTES for buffer in (*dispatch.buffers, *dispatch.held))
+    as_row = is_large or (function.signature.uses_simdgroups and threadgroup[1:] != (1, 1))
     if as_row and function.box is not None:
         function = function.box()
     counts = tuple(-(-size // group) for size, group in zip(grid, threadgroup, strict=True))

@@ -98,6 +98,12 @@ class Backend(ABC):
     """What a kernel's threadgroup variables may have together, or None; launches ask for the memory of more."""
     is_compiled_in_parts = False
     """Whether the kernels of a long program are compiled one after the other, at their first use."""
+    neighbours: Mapping[str, str] = {}
+    """By its attribute, what gives a position that is one more in the next of threads that run abreast, at most
+    2^31 - 1; nothing for a target whose compiler does not look for such: see ``analysis.neighbours``."""
+    last_position = ""
+    """What gives the position in the grid of the last thread of a threadgroup, along an axis; nothing for a target to
+    which masks cost nothing: see ``analysis.guards``."""
     definitions: Mapping[str, str] = {}
     """Macros by which a program can tell the target."""
 

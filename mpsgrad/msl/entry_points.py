@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import Backend, position_dimensions
@@ -20,14 +21,18 @@ from mpsgrad.msl.signature import WHOLE, Argument, KernelSignature, Launch
 from mpsgrad.msl.threadgroup_memory import with_memory_of_launches
 from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, error, matching, spell
+from mpsgrad.msl.unguarded_copies import rewritten_with_copies
+
+if TYPE_CHECKING:
+    from mpsgrad.msl.analysis.guards import Guard
 
 
 class EntryPoints:
     """Writes the kernel functions of one program for one target.
 
     ``signatures`` has those that are written, by name. ``reach`` knows what they use, ``parts`` in which part of the
-    translation those are that begin at a token, and ``checked`` is the name of the only kernel function to be written,
-    None for all.
+    translation those are that begin at a token, ``checked`` is the name of the only kernel function to be written, None
+    for all, and what ``guards`` let threads do is written twice.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class EntryPoints:
         reach: Reach,
         parts: Mapping[int, int],
         checked: str | None,
+        guards: Sequence[Guard],
     ) -> None:
         self.signatures: dict[str, KernelSignature] = {}
         self._program = program
@@ -54,6 +60,7 @@ class EntryPoints:
         self._reach = reach
         self._parts = parts
         self._checked = checked
+        self._guards = {id(guard.word): guard for guard in guards}
         self._parameters = KernelParameters(program)
         self._templates: dict[tuple[tuple[str, ...], str], list[Kernel]] = {}
         for kernel in program.kernels:
@@ -225,7 +232,8 @@ class EntryPoints:
         first = tokens[kernel.start]
         output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]
         output += self._parameter_list(kernel, arguments, special)
-        output += [tokens[kernel.body_open], *prologue, *self._rewriter.rewrite(body), tokens[kernel.body_close]]
+        rewritten = rewritten_with_copies(body, self._guards, self._rewriter, self._backend.last_position)
+        output += [tokens[kernel.body_open], *prologue, *rewritten, tokens[kernel.body_close]]
         if self._launch_parameter:
             pointees = [
                 "char" if argument.type == "void" else self._pointee(parameter) for argument, parameter in arguments

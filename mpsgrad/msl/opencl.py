@@ -45,6 +45,14 @@ _POSITIONS = {
     "thread_execution_width": str(SIMD_WIDTH),
 }
 
+# What is one more in the next thread of those that run abreast.
+_NEIGHBOURS = {
+    "thread_position_in_grid": "position_mtl(get_global_id(0))",
+    "thread_position_in_threadgroup": "local_position_mtl(get_local_id(0))",
+    "thread_index_in_threadgroup": "local_position_mtl(get_local_id(0))",
+    "thread_index_in_simdgroup": "lane_mtl(get_sub_group_local_id())",
+}
+
 # What holds where the threadgroup is known to be a row, and is cheaper than the general form.
 _FLAT_POSITIONS = {
     "thread_index_in_threadgroup": "local_position_mtl(get_local_id(0))",
@@ -133,6 +141,8 @@ class OpenCLBackend(Backend):
     regroups_sums = True
     unrolls_too_much = True
     guards_flow = True
+    neighbours = _NEIGHBOURS
+    last_position = "(get_global_offset({0}) + (get_group_id({0}) + 1) * get_local_size({0}) - 1)"
     waits_for_returned = True
     class_scalars = frozenset({"bfloat"})
     is_compiled_in_parts = True

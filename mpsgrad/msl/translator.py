@@ -52,6 +52,8 @@ from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
     from mpsgrad.msl.analysis.exits import Exits
+    from mpsgrad.msl.analysis.guards import Guard
+    from mpsgrad.msl.analysis.neighbours import IndexOfNeighbours
     from mpsgrad.msl.analysis.source import Source
 
 _ROLLED = "clang loop unroll(disable)"
@@ -111,14 +113,14 @@ def translate(
             program = read_program(carry_bit_fields(program, filename))
             needs.append(BITS)
         refuse_newer(program.tokens, version)
-        loops = _Loops()
+        guidance = _Guidance()
         if launch != "whole":
             analysed = _analysed(program, version, source, filename)
             if checked is None and (whole := _with_whole_barriers(analysed, backend)):
                 program, analysed = whole.program, whole
                 needs.append(ANY_THREAD)
             if checked is None:
-                loops = _loops_of_users(analysed, backend)
+                guidance = _guidance_of(analysed, backend, launch)
         instrumentation = None
         if checked is not None:
             from mpsgrad.msl.instrument import LIBRARY_NAMES, instrument
@@ -129,7 +131,7 @@ def translate(
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
         translator = _Translator(
-            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, loops
+            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, guidance
         )
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
@@ -151,16 +153,19 @@ def _backend(target: Target) -> Backend:
     return OpenCLBackend()
 
 
-class _Loops(NamedTuple):
-    """What begins the loops that are not to be unrolled; the short ways that choices need; and what leads out of loops
-    and has to stay in them. ``analysed`` is the program that they were found in."""
+class _Guidance(NamedTuple):
+    """What begins the loops that are not to be unrolled; the short ways that choices need; what leads out of loops and
+    has to stay in them; the indices of neighbouring threads; and the conditions of what stands there once more without
+    them. ``analysed`` is the program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
+    indices: Sequence[IndexOfNeighbours] = ()
+    guards: Sequence[Guard] = ()
     analysed: Source | None = None
 
-    def put_into(self, forms: VectorForms) -> None:
+    def put_into(self, forms: VectorForms, backend: Backend) -> None:
         """Writes all of them at their places in the program."""
         for loop in self.rolled:
             if loop.kind == "pragma":
@@ -177,6 +182,10 @@ class _Loops(NamedTuple):
                 forms.put_before(token, f"{way} ")
         if self.exits is not None:
             self._keep_inside(self.exits, forms)
+        for first, closing, attribute in self.indices:
+            position = backend.neighbours[attribute]
+            forms.put_before(first, "(long)(int)((")
+            forms.put_before(closing, f") - {position}) + (long){position}")
 
     @staticmethod
     def _keep_inside(exits: Exits, forms: VectorForms) -> None:
@@ -239,16 +248,20 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
     return type(analysed)(program.tokens, program, analysed.version, False, analysed.written, analysed.filename)
 
 
-def _loops_of_users(analysed: Source, backend: Backend) -> _Loops:
+def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
     from mpsgrad.msl.analysis.detours import detours_of
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
+    from mpsgrad.msl.analysis.guards import guards_of
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
+    from mpsgrad.msl.analysis.neighbours import indices_of_neighbours
 
-    return _Loops(
+    return _Guidance(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
+        indices_of_neighbours(analysed) if backend.neighbours and launch == "row" else (),
+        guards_of(analysed) if backend.last_position and launch == "row" else (),
         analysed,
     )
 
@@ -276,7 +289,7 @@ class _Translator:
         checked: str | None,
         strings: Mapping[str, str],
         needs: Sequence[str],
-        loops: _Loops,
+        guidance: _Guidance,
     ) -> None:
         self._program = program
         self._backend = backend
@@ -296,7 +309,7 @@ class _Translator:
         is_own = launch == "whole"
         is_run = not is_own and checked is None
         forms = VectorForms(
-            program, backend, self._names, filename, is_own, loops.analysed, types if is_run else None
+            program, backend, self._names, filename, is_own, guidance.analysed, types if is_run else None
         )
         if checked is not None:
             from mpsgrad.msl.instrument import functions_with_barriers
@@ -309,7 +322,7 @@ class _Translator:
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
-        loops.put_into(forms)
+        guidance.put_into(forms, backend)
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
@@ -323,6 +336,7 @@ class _Translator:
             reach,
             parts_of(program, reach) if divides else {},
             checked,
+            guidance.guards,
         )
 
     def _carry_structs(self, forms: VectorForms) -> None:

@@ -17,6 +17,8 @@ _WIDTHS = {"s": 16, "t": 8}
 NUMBERS = ("a", "b", "c", "d", "s", "t", "v.m", "z.x", "z.y", "z.w", "r[0]", "r[1]", "r[2]")
 TRUTHS = ("p", "q", "v.n")
 _TURNS = ("2", "3", "4", "7", "30", "turns", "int(a & 3)")
+_WRITTEN = 3
+"""Numbers of each thread in memory that statements anywhere write."""
 
 
 def _none() -> np.ndarray:
@@ -53,6 +55,7 @@ class FlowProgram(ExpressionMaker):
         self._loops = 0
         self._breakable = self._loop_depth = 0
         self._returns = False
+        self._may_return = self._random.random() < 0.6
         self._functions: list[tuple[str, list[Statement], Expression]] = []
         self._in_function = True
         self._numbers: Sequence[str] = ("a", "b", "c", "d")
@@ -113,11 +116,13 @@ class FlowProgram(ExpressionMaker):
             "w": d,
         }
         values |= {"broken": _none(), "continued": _none(), "returned": _none(), "x": x, "code": np.zeros_like(a)}
+        values |= {f"y{k}": np.zeros_like(a) for k in range(_WRITTEN)}
         values |= {"shared": a, "turns": np.full(LANES, turns, np.uint32), "result": np.zeros_like(a)}
         _run(self._body, values, ~_none())
         done = values["returned"]
         planes = [np.where(done, 0, values[name].astype(np.uint32)) for name in (*NUMBERS, *TRUTHS)]
-        return np.concatenate([*planes, values["code"]]).astype(np.uint32)
+        planes += [values["code"], *(values[f"y{k}"] for k in range(_WRITTEN))]
+        return np.concatenate(planes).astype(np.uint32)
 
     def _at_top(self) -> Statement:
         """A statement that all threads come to, or a loop of those, before any thread returns."""
@@ -202,8 +207,10 @@ class FlowProgram(ExpressionMaker):
     def _assignment(self) -> Statement:
         pick = self._random
         kind = pick.random()
-        if kind < 0.25:
+        if kind < 0.2:
             return self._constant(pick.choice(self._numbers))
+        if kind < 0.28 and not self._in_function:
+            return self._write()
         if kind < 0.55:
             return self._set(pick.choice(self._numbers), self._number(2))
         if kind < 0.75:
@@ -226,6 +233,16 @@ class FlowProgram(ExpressionMaker):
     def _constant(self, name: str) -> Statement:
         value = self._random.randrange(200)
         return self._set(name, Expression(f"{value}", lambda v: np.full(LANES, value, np.uint32)))
+
+    def _write(self) -> Statement:
+        """A number of each thread in memory gets a value."""
+        pick = self._random
+        plane, value = pick.randrange(_WRITTEN), self._number(pick.randrange(2))
+        place = (len(NUMBERS) + len(TRUTHS) + 1 + plane) * LANES
+        return Statement(
+            [f"y[i + {place}] = {value.text};"],
+            lambda values, mask: _store(values, f"y{plane}", value.evaluate(values), mask),
+        )
 
     def _walk(self) -> Statement:
         """A pointer steps on, or goes somewhere else."""
@@ -324,6 +341,8 @@ class FlowProgram(ExpressionMaker):
                 values["returned"] = values["returned"] | leaving
 
             return Statement([f"if ({condition.text}) {{", *indented(before), f"    return {value.text};", "}"], leave)
+        elif not self._may_return:
+            return self._assignment()
         else:
             self._returns = True
             code, place = pick.randrange(1, 50), (len(NUMBERS) + len(TRUTHS)) * LANES

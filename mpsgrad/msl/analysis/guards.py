@@ -1,0 +1,215 @@
+"""The conditions by which kernels keep out threads beyond their work.
+
+``if (i < n) y[i] = x[i];`` stores under a mask where threads run abreast, and a processor with AVX2 may take ten times
+as long for that. If the last thread of a threadgroup meets the condition, all do, so that a short statement may stand
+there once more without it. One in which threads may go several ways through loops is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mpsgrad.msl.analysis.calls import reaching
+from mpsgrad.msl.analysis.expressions import expressions_of
+from mpsgrad.msl.analysis.loops import loops_of
+from mpsgrad.msl.analysis.source import Function, Source, Variable, position_attribute
+from mpsgrad.msl.analysis.statements import Range, Statement
+from mpsgrad.msl.analysis.types import INTEGERS, built_in
+from mpsgrad.msl.backend import THREAD_ATTRIBUTES
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token
+
+SHORT = 160
+"""Tokens, each turn of loops counted, from which on the mask is little beside what it guards, which would be long to
+compile twice."""
+_STAYING = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
+_LEAVING = {">=": "<", ">": "<=", "<=": "<", "<": "<="}
+_AXES = {"x": 0, "y": 1, "z": 2}
+_CHANGING = ASSIGNMENTS | {"++", "--"}
+_IN_LIMITS = frozenset("( ) [ ] . -> + - * / %".split())
+_ONCE = ("threadgroup", "constant", "static", "goto")
+_JUMPING = ("while", "do", "switch", "return", "break", "continue")
+_CHOOSING = ("if", "?", "&&", "||")
+_TOGETHER = re.compile(r"(?:simd|quad|simdgroup)_\w+|threadgroup_barrier|any_thread_mtl")
+_DEEPEST = 8
+
+
+class Comparison(NamedTuple):
+    """``position operator limit``, with a position in the grid along ``axis`` as a number of type ``kind``."""
+
+    axis: int
+    kind: str
+    operator: str
+    limit: list[Token]
+
+
+class Guard(NamedTuple):
+    """What begins with the word ``if`` and ends before ``behind``, lets in threads for which all ``comparisons`` are
+    true, and has them do what begins with ``first`` and ends before ``end``."""
+
+    word: Token
+    behind: Token
+    first: Token
+    end: Token
+    comparisons: tuple[Comparison, ...]
+
+
+def guards_of(source: Source) -> list[Guard]:
+    """Such conditions in the bodies of the kernels of ``source`` that a short statement stands behind, by which memory
+    is written."""
+    return [guard for function in source.functions if function.kernel for guard in _Kernel(source, function).guards()]
+
+
+def returns_from_outside(source: Source, function: Function) -> bool:
+    """Whether a kernel returns nowhere but by ``if (...) return;`` and the like among its outermost statements."""
+    outside = 0
+    for each in source.statements.between(function.body_open + 1, function.body_close):
+        outside += source.text(each.word) == "return" or (len(each.parts) == 1 and _only_returns(source, each))
+    return outside == len(source.places("return", start=function.body_open, end=function.body_close))
+
+
+def _only_returns(source: Source, statement: Statement) -> bool:
+    start, end = statement.parts[0]
+    return [text for text in source.texts[start:end] if text not in ("{", "}")] == ["return", ";"]
+
+
+class _Kernel:
+    """The guards of one kernel."""
+
+    def __init__(self, source: Source, function: Function) -> None:
+        self._source = source
+        self._function = function
+        self._expressions = expressions_of(source)
+        self._attributes: dict[int, str] = {}
+        for parameter in function.kernel.parameters if function.kernel is not None else ():
+            attribute = position_attribute(parameter)
+            if attribute is not None:
+                self._attributes[id(parameter.place)] = attribute.name
+
+    def guards(self) -> Iterator[Guard]:
+        source, function = self._source, self._function
+        if "thread_position_in_grid" not in self._attributes.values():
+            return
+        tokens = source.tokens
+        for each in source.statements.between(function.body_open + 1, function.body_close):
+            if source.text(each.word) != "if" or len(each.parts) != 1 or each.is_constexpr or each.start != each.word:
+                continue
+            leaves = _only_returns(source, each)
+            guarded = (each.end, function.body_close) if leaves else each.parts[0]
+            comparisons = self._comparisons(each.condition, leaves)
+            if comparisons and self._may_be_copied(*guarded):
+                first, end = guarded
+                yield Guard(tokens[each.word], tokens[end], tokens[first], tokens[end], comparisons)
+                if leaves:
+                    return
+
+    def _may_be_copied(self, start: int, end: int) -> bool:
+        source = self._source
+        if not any(source.text(index + 1) in ASSIGNMENTS for index in source.places("]", start=start, end=end)):
+            return False
+        if source.places(*_ONCE, *_JUMPING, start=start, end=end) or any(
+            source.kind(index) == "pragma" for index in range(start, end)
+        ):
+            return False
+        if source.places("for", start=start, end=end) and source.places(*_CHOOSING, start=start, end=end):
+            return False
+        together = [source.text(index) for index in source.matches(_TOGETHER)]
+        return not reaching(source, together).places(start, end) and loops_of(source).size(start, end) < SHORT
+
+    def _comparisons(self, condition: Range, leaves: bool) -> tuple[Comparison, ...]:
+        """What has to be true for a thread to be let in; nothing if the condition has another form."""
+        found = []
+        for start, end in self._split(*condition, "||" if leaves else "&&"):
+            comparison = self._comparison(start, end, leaves)
+            if comparison is None:
+                return ()
+            found.append(comparison)
+        return tuple(found)
+
+    def _split(self, start: int, end: int, operator: str) -> Iterator[Range]:
+        source = self._source
+        index = first = start
+        while index < end:
+            if source.text(index) == operator:
+                yield first, index
+                first = index + 1
+            index = max(source.close(index), index) + 1
+        yield first, end
+
+    def _comparison(self, start: int, end: int, leaves: bool) -> Comparison | None:
+        source = self._source
+        while source.text(start) == "(" and source.close(start) == end - 1:
+            start, end = start + 1, end - 1
+        operators = _LEAVING if leaves else _STAYING
+        index = start
+        while index < end and source.text(index) not in operators:
+            index = max(source.close(index), index) + 1
+        left, right = (start, index), (index + 1, end)
+        if index >= end:
+            return None
+        is_turned = source.text(index).startswith("<") == leaves
+        place, limit = (right, left) if is_turned else (left, right)
+        position = self._position(*place)
+        kind = self._expressions.type_of(*limit)
+        if position is None or kind is None or not kind.is_scalar or not self._is_uniform(*limit):
+            return None
+        return Comparison(*position, operators[source.text(index)], source.tokens[limit[0] : limit[1]])
+
+    def _position(self, start: int, end: int, depth: int = 0) -> tuple[int, str] | None:
+        """The axis and the type of the position in the grid that stands there, by itself or as a variable's value."""
+        source = self._source
+        opening = start + (source.text(start) in ("int", "uint"))
+        if source.text(opening) == "(" and source.close(opening) == end - 1 and depth < _DEEPEST:
+            found = self._position(opening + 1, end - 1, depth + 1)
+            return (found[0], source.text(start)) if found and opening > start else found
+        variable = source.variable(source.text(start), start)
+        if variable is None or variable.type is None or self._changes(variable):
+            return None
+        component = source.text(start + 2) if source.text(start + 1) == "." else ""
+        if end - start != (3 if component else 1) or variable.type.base not in ("int", "uint"):
+            return None
+        if self._attributes.get(id(source.tokens[variable.place])) == "thread_position_in_grid":
+            axis = _AXES.get(component or "x")
+            is_whole = bool(component) == variable.type.is_vector
+            return (axis, "uint") if axis is not None and is_whole else None
+        if variable.initialiser is None or component or not variable.type.is_scalar or depth > _DEEPEST:
+            return None
+        found = self._position(*variable.initialiser, depth + 1)
+        return found and (found[0], variable.type.base)
+
+    def _is_uniform(self, start: int, end: int, depth: int = 0) -> bool:
+        """Whether all threads of a threadgroup find the same there."""
+        source = self._source
+        for index in range(start, end):
+            kind, text = source.kind(index), source.text(index)
+            if kind != IDENTIFIER or source.text(index - 1) in (".", "->"):
+                if kind not in (IDENTIFIER, NUMBER) and text not in _IN_LIMITS:
+                    return False
+                continue
+            if text in source.constants or (built_in(text) is not None and source.text(index + 1) in ("(", ")")):
+                continue
+            variable = source.variable(text, index)
+            if variable is None or not self._is_same_for_all(variable, depth):
+                return False
+        return True
+
+    def _is_same_for_all(self, variable: Variable, depth: int) -> bool:
+        attribute = self._attributes.get(id(self._source.tokens[variable.place]))
+        if attribute is not None:
+            return attribute not in THREAD_ATTRIBUTES and not self._changes(variable)
+        if variable.type is not None and variable.type.space == "constant":
+            return True
+        if variable.initialiser is None or self._changes(variable) or depth > _DEEPEST:
+            return False
+        is_number = variable.type is not None and variable.type.is_scalar and variable.type.base in INTEGERS
+        return is_number and self._is_uniform(*variable.initialiser, depth + 1)
+
+    def _changes(self, variable: Variable) -> bool:
+        """Whether a variable may get another value."""
+        source = self._source
+        for index in source.places(variable.name, start=variable.place + 1, end=variable.last):
+            behind = index + (2 if source.text(index + 1) == "." else 0)
+            if source.text(behind + 1) in _CHANGING or source.text(index - 1) in ("++", "--", "&"):
+                return True
+        return False

@@ -1,0 +1,137 @@
+"""The places of memory that neighbouring threads read or write side by side, where a compiler does not see it.
+
+``x[row * n + i]`` is one access to a whole vector for threads that run abreast if ``i`` is their position, and they
+agree about ``row * n``. But sums of unsigned numbers may wrap, and then the places would be far from each other: a
+compiler has each thread find its own. As a sum of 64 bits, of what the threads agree about and of their position, it
+does not wrap. Let ``p`` be the position, at most 2^31 - 1, and ``s`` the sum without it, taken as a signed number:
+``s + p`` is the index wherever that is below 2^31, so that this is for memory with no more elements.
+
+Kernels that return from inside of other statements are left: the compiler makes one access of those at which their ways
+end, and Intel's vectorizer would take what threads disagree about for the same, as ``analysis.detours`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mpsgrad.msl.analysis.expressions import expressions_of
+from mpsgrad.msl.analysis.guards import returns_from_outside
+from mpsgrad.msl.analysis.source import Function, Source, Variable, position_attribute
+from mpsgrad.msl.analysis.statements import Range
+from mpsgrad.msl.analysis.types import Type, built_in
+from mpsgrad.msl.tokens import ASSIGNMENTS, PUNCTUATION, Token
+
+_OF_NEIGHBOURS = frozenset(
+    {
+        "thread_position_in_grid", "thread_position_in_threadgroup", "thread_index_in_threadgroup",
+        "thread_index_in_simdgroup",
+    }
+)  # fmt: skip
+_FAR = ("device", "constant")
+_WITHIN_TERMS = frozenset("( [ . -> * / % ~ ::".split())
+_CHANGING = ASSIGNMENTS | {"++", "--"}
+_DEEPEST = 8
+
+
+class IndexOfNeighbours(NamedTuple):
+    """An index that is a sum with a position in it: its first token, the bracket behind it, and that attribute."""
+
+    first: Token
+    closing: Token
+    attribute: str
+
+
+def indices_of_neighbours(source: Source) -> list[IndexOfNeighbours]:
+    """Such indices into device and constant memory in the kernels of ``source``."""
+    return [found for function in source.functions for found in _Kernel(source, function).indices()]
+
+
+class _Kernel:
+    """The indices in one function; only kernels know their threads' positions."""
+
+    def __init__(self, source: Source, function: Function) -> None:
+        self._source = source
+        self._function = function
+        self._expressions = expressions_of(source)
+        self._positions: dict[int, str] = {}
+        for parameter in function.kernel.parameters if function.kernel is not None else ():
+            attribute = position_attribute(parameter)
+            if attribute is not None and attribute.name in _OF_NEIGHBOURS:
+                self._positions[id(parameter.place)] = attribute.name
+
+    def indices(self) -> Iterator[IndexOfNeighbours]:
+        source = self._source
+        if not self._positions or not returns_from_outside(source, self._function):
+            return
+        for opening in source.places("[", start=self._function.body_open, end=self._function.body_close):
+            start, end = opening + 1, source.close(opening)
+            if end < 0 or self._is_position(start, end) or not self._is_far(opening):
+                continue
+            kind = self._expressions.type_of(start, end)
+            attribute = self._position_in((start, end))
+            if kind is not None and kind.value == Type("uint") and attribute is not None:
+                yield IndexOfNeighbours(source.tokens[start], source.tokens[end], attribute)
+
+    def _is_far(self, opening: int) -> bool:
+        """Whether the bracket at ``opening`` stands behind a pointer to memory that may be large."""
+        base = self._expressions.type_of(self._source.chain_start(opening), opening)
+        return base is not None and base.pointers > 0 and base.space in _FAR
+
+    def _position_in(self, place: Range, depth: int = 0) -> str | None:
+        """The attribute of a position that is a term of the sum at ``place``, by itself or in a variable."""
+        return next(filter(None, (self._position_of(*term, depth) for term in self._terms(*place))), None)
+
+    def _terms(self, start: int, end: int) -> Iterator[Range]:
+        """What is added at ``start`` to ``end``: nothing unless that is a sum."""
+        source = self._source
+        terms = []
+        sign, first, index = "+", start, start
+        while index < end:
+            text = source.text(index)
+            if text in ("+", "-") and index > first:
+                terms.append((sign, first, index))
+                sign, first = text, index + 1
+            elif source.kind(index) == PUNCTUATION and text not in _WITHIN_TERMS:
+                return
+            index = max(source.close(index), index) + 1
+        terms.append((sign, first, end))
+        yield from ((first, last) for sign, first, last in terms if sign == "+" and first < last)
+
+    def _position_of(self, start: int, end: int, depth: int) -> str | None:
+        """The attribute of the position that the term at ``start`` to ``end`` is, or is the sum of one with others."""
+        source = self._source
+        if depth > _DEEPEST:
+            return None
+        opening = start + (built_in(source.text(start)) is not None)
+        if source.text(opening) == "(" and source.close(opening) == end - 1:
+            return self._position_in((opening + 1, end - 1), depth + 1)
+        variable = source.variable(source.text(start), start)
+        components = source.texts[start + 1 : end]
+        if variable is None or components not in ([], [".", "x"]):
+            return None
+        attribute = self._attribute(variable)
+        if attribute is not None or variable.initialiser is None or self._changes(variable):
+            return attribute
+        first, last = variable.initialiser
+        if components:
+            # A position with several components has no other terms.
+            return self._position_of(first, last, depth + 1) if last == first + 1 else None
+        return self._position_in((first, last), depth + 1)
+
+    def _is_position(self, start: int, end: int) -> bool:
+        """Whether a position alone stands at ``start`` to ``end``."""
+        variable = self._source.variable(self._source.text(start), start)
+        is_one_component = self._source.texts[start + 1 : end] in ([], [".", "x"])
+        return is_one_component and variable is not None and self._attribute(variable) is not None
+
+    def _attribute(self, variable: Variable) -> str | None:
+        return self._positions.get(id(self._source.tokens[variable.place]))
+
+    def _changes(self, variable: Variable) -> bool:
+        """Whether a variable gets another value, such as that of a loop: its sum with others is none of a position."""
+        source = self._source
+        return any(
+            source.text(index + 1) in _CHANGING or source.text(index - 1) in ("++", "--")
+            for index in source.places(variable.name, start=variable.place + 1, end=variable.last)
+        )
