@@ -151,8 +151,10 @@ class OpenCLBackend(Backend):
         lines = [f'#pragma clang diagnostic ignored "-W{name}"\n' for name in _NO_ERRORS]
         if launch != "whole":
             lines.append("#define TOGETHER_MTL\n")
-            lines.append("constexpr inline bool never_mtl() {\n")
-            lines.append("  return !__builtin_is_constant_evaluated() && get_global_size(0) == 0;\n}\n")
+            lines.append("constexpr inline int zero_mtl() {\n")
+            lines.append("  return __builtin_is_constant_evaluated() ? 0 : get_global_id(0) >> 32;\n}\n")
+            lines.append("constexpr inline bool never_mtl(uint dimension = 0) {\n")
+            lines.append("  return !__builtin_is_constant_evaluated() && get_global_size(dimension) == 0;\n}\n")
         for width in (2, 3, 4):
             for name, vector, element in _CLASS_VECTORS:
                 if element == "bfloat" and "bfloat" not in library_names:

@@ -51,6 +51,7 @@ from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, 
 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
+    from mpsgrad.msl.analysis.elements import IndexOfElement
     from mpsgrad.msl.analysis.exits import Exits
     from mpsgrad.msl.analysis.guards import Guard
     from mpsgrad.msl.analysis.neighbours import IndexOfNeighbours
@@ -155,13 +156,14 @@ def _backend(target: Target) -> Backend:
 
 class _Guidance(NamedTuple):
     """What begins the loops that are not to be unrolled; the short ways that choices need; what leads out of loops and
-    has to stay in them; the indices of neighbouring threads; and the conditions of what stands there once more without
-    them. ``analysed`` is the program that they were found in."""
+    has to stay in them; the indices of neighbouring threads; those that none of the threads may have found; and the
+    conditions of what stands there once more without them. ``analysed`` is the program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
     indices: Sequence[IndexOfNeighbours] = ()
+    elements: Sequence[IndexOfElement] = ()
     guards: Sequence[Guard] = ()
     analysed: Source | None = None
 
@@ -186,6 +188,9 @@ class _Guidance(NamedTuple):
             position = backend.neighbours[attribute]
             forms.put_before(first, "(long)(int)((")
             forms.put_before(closing, f") - {position}) + (long){position}")
+        for first, behind in self.elements:
+            forms.put_before(first, "((")
+            forms.put_before(behind, ") + zero_mtl())")
 
     @staticmethod
     def _keep_inside(exits: Exits, forms: VectorForms) -> None:
@@ -251,6 +256,7 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
     from mpsgrad.msl.analysis.detours import detours_of
+    from mpsgrad.msl.analysis.elements import indices_of_elements
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
     from mpsgrad.msl.analysis.guards import guards_of
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
@@ -261,6 +267,7 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
         detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
         indices_of_neighbours(analysed) if backend.neighbours and launch == "row" else (),
+        indices_of_elements(analysed) if backend.guards_flow else (),
         guards_of(analysed) if backend.last_position and launch == "row" else (),
         analysed,
     )

@@ -109,9 +109,24 @@ def test_ways_of_several_blocks(body: str) -> None:
     np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20))
 
 
+def test_all_arms_have_short_ways_to_where_one_jumps() -> None:
+    body = """bool p = a & 1, n = c > 7; uint d = i;
+    for (int k = 0; k < 4; k++) {
+      if ((n ? d : 5) < 3) { if (n) { y[i] = 1; return; } } else { for (int t = 0; t < int(a & 3); t++) c = 4; }
+      if ((p ? 7u : 2u) > b) { for (int t = 0; t < 4; t++) a = a * 3 + b; } else { d += c; }
+    }"""
+    parameters = "device const uint* x, device uint* y, uint i [[thread_position_in_grid]]"
+    start = "uint a = x[i], b = x[i + 64], c = x[i + 128];"
+    x = np.random.default_rng(2).integers(0, 40, 3 * LANES).astype(np.uint32)
+    x[2 * LANES :] |= 8
+    y = np.zeros(LANES, np.uint32)
+    mg.compile(f"{HEAD}kernel void f({parameters}) {{ {start} {body} }}").function("f")(LANES, x, y)
+    np.testing.assert_array_equal(y, np.arange(LANES) < 3)
+
+
 def short_ways(body: str, functions: str) -> list[str]:
     text = translate(kernel(body, functions), "opencl", launch="row").source
-    return re.findall(r"if \(never_mtl\(\)\) ({}|[^;]*;)", text)
+    return re.findall(r"if \(never_mtl\(\)\) ({[^}]*}|[^;]*;)", text)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +137,11 @@ def short_ways(body: str, functions: str) -> list[str]:
         (f"if (a & 1) {{ {LONG} r = 10; }} else r = 20;", "", []),
         (f"if (a & 1) {{ {LONG} r = 10; }} else {{ {LONG} r = 20; }}", "", ["{}", "{}"]),
         (f"if (a & 1) {{ {LONG} return; }} {LONG}", "", ["return;"]),
+        (
+            f"while (a) {{ if (a & 1) {{ {LONG} return; }} else {{ if (b) break; {LONG} }} }}",
+            "",
+            ["{ if (never_mtl(1)) return; if (never_mtl(2)) break; }"] * 2,
+        ),
         ("if (a & 1) return;", "", []),
         (f"{LONG} {ROLLED}", "", []),
         (f"if (a & 1) {{ {SHORT} r = 1; }} else {{ {SHORT} r = 2; }}", "", []),

@@ -3,8 +3,9 @@
 Intel's vectorizer looks for the places where the ways that threads take meet again. It follows the ways block by block,
 and gives up behind the last of the blocks that a way's first one leads to. ``if (x) { loop; r = 1; } else { loop; r =
 2; }`` gave all threads that run abreast the ``r`` of the first. Where the ways lead at once to the meeting place, too,
-or to where a jump goes, the vectorizer finds that place and all before it. No thread takes such a short way, but that
-is not known when the source is compiled.
+or to where a jump goes, the vectorizer finds that place and all before it. All of the ways have to lead there: where
+only the first did, ``if (x) { if (z) return; } else loop;`` in a loop had threads return that came the second. No
+thread takes such a short way, but that is not known when the source is compiled.
 """
 
 from __future__ import annotations
@@ -71,13 +72,20 @@ class _Finder:
 
     def _pass_by_arms(self, arms: Sequence[Range]) -> None:
         if len(arms) > 1 and all(self._flow(*arm) for arm in arms) and any(self._flow(*arm) > 1 for arm in arms):
+            ways = self._ways_of(arms)
             for arm in arms:
-                self._pass_by(arm, "")
+                self._pass_by(arm, ways)
             return
         for arm in arms:
             jump = self._farthest_jump(*arm) if self._flow(*arm) else None
             if jump is not None:
                 self._jump_past(arm, jump)
+
+    def _ways_of(self, arms: Sequence[Range]) -> str:
+        """A way to where each of ``arms`` may jump; empty if none does."""
+        jumps = dict.fromkeys(filter(None, (self._farthest_jump(*arm) for arm in arms)))
+        tests = (f"if (never_mtl({number})) {jump}" for number, jump in enumerate(jumps, 1))
+        return f"{{ {' '.join(tests)} }}" if jumps else ""
 
     def _jump_past(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
         """A way that jumps; where the jump cannot be written, ways past the loops before it."""

@@ -103,6 +103,13 @@ class Loops:
             return _FULLY.fullmatch(mark.text.replace(" ", "")) is not None
         return turns * self.size(start, end) < LARGE
 
+    def may_be_unrolled(self, index: int) -> bool:
+        """Whether a compiler might unroll the loop at ``index`` if it knows how often that turns."""
+        mark, turns = self.mark(index), self._turns(index)
+        if self.is_rolled(index) or (turns is not None and turns > LARGE):
+            return False
+        return mark is None or _FULLY.fullmatch(mark.text.replace(" ", "")) is not None
+
     def beginning(self, index: int) -> int:
         """Where the loop at ``index`` begins, with what says how it is to be compiled."""
         source = self._source

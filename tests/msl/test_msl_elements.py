@@ -1,0 +1,75 @@
+"""Elements of threads' arrays where none of the threads that run abreast takes part."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad.msl import translate
+
+LANES = 64
+FUNCTIONS = "void add(thread uint* r, uint k, uint b) { r[k] += b; }\nconstant uint TABLE[3] = {2, 0, 1};\n"
+
+
+def kernel(body: str) -> str:
+    return (
+        f"#include <metal_stdlib>\nusing namespace metal;\n{FUNCTIONS}"
+        "kernel void f(device const uint* x, device uint* y, constant uint& turns, constant uint* m,\n"
+        "  uint i [[thread_position_in_grid]]) {\n"
+        f"  uint a = x[i], b = x[i + {LANES}], c = x[i + {2 * LANES}];\n"
+        "  uint r[3] = {a, b, c}; array<uint, 3> s = {a, b, c}; float2x2 z = float2x2(1.0f);\n"
+        f"  bool p = a & 1, q = b > 20;\n  {body}\n"
+        f"  y[i] = r[0]; y[i + {LANES}] = r[1]; y[i + {2 * LANES}] = r[2] + s[0] - a + uint(z[0].x) - 1;\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "elements"),
+    [
+        ("for (uint k = 0; k < turns; k++) { if (c < 8) if (q) if (p) r[k % 3] += b; }", (0, 1, 2)),
+        ("if (c < 8) { if (q) { if (p) r[m[1]] += b; } }", (1,)),
+        ("if (c < 8) { if (q) { if (p) { uint j = m[1]; r[j] += b; } } }", (1,)),
+        ("if (c < 8) { if (q) { if (p) *(r + m[2]) += b; } }", (2,)),
+        ("if (c < 8) { if (q) { if (p) add(r, turns % 3, b); } }", (0,)),
+    ],
+)
+def test_elements_that_no_thread_uses(body: str, elements: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).integers(0, 40, 3 * LANES).astype(np.uint32)
+    y = np.zeros(3 * LANES, np.uint32)
+    mg.compile(kernel(body)).function("f")(LANES, x, y, np.uint32(3), np.arange(3, dtype=np.uint32))
+    expected = x.reshape(3, LANES).copy()
+    a, b, c = x.reshape(3, LANES)
+    for element in elements:
+        expected[element] += np.where((a & 1 == 1) & (b > 20) & (c < 8), b, 0).astype(np.uint32)
+    np.testing.assert_array_equal(y.reshape(3, LANES), expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "indices"),
+    [
+        ("if (p) { r[m[1]] = 1; r[turns] = 2; r[turns * 2 - 1] = 3; }", ["m[1]", "turns", "turns * 2 - 1"]),
+        ("if (p) { uint j = m[0]; r[j] = 1; uint k(j + 1); r[k] = 2; uint l; l = k; r[l] = 3; }", ["j", "k", "l"]),
+        ("if (p) { thread uint* v = r; v[*m] = 1; s[m[1]] = 2; z[m[0]].x = 3; }", ["*m", "m[1]", "m[0]"]),
+        ("if (p) { for (uint k = 0; k < turns; k++) r[k % 3] = r[k / 2]; }", ["k % 3", "k / 2"]),
+        ("if (p) { add(r, m[1], b); }", ["k"]),
+        ("if (p) { thread uint* v = r + m[1]; a = (v + turns * 2 - 1)[m[0]]; }", ["m[1]", "turns * 2", "m[0]"]),
+        ("if (p) { thread uint* v = r; v -= turns; *(v + int(turns)) = 1; }", ["turns", "int(turns)"]),
+        ("for (uint k = 0; k < a; k++) r[m[k]] = 1;", ["m[k]"]),
+        ("if (p) r[turns] = 1;", ["turns"]),
+        # All threads come to it.
+        ("for (uint k = 0; k < turns; k++) r[m[k]] = 1;", []),
+        # Numbers where loops are unrolled, and what all threads have.
+        ("for (uint k = 0; k < 3; k++) { uint j = (k + 1) % 3; if (p) r[j] = r[TABLE[k]]; }", []),
+        ("for (uint k = 0; k < turns; k++) if (p) r[k] = r[2 - k];", []),
+        ("if (p) add(r, 1, b);", []),
+        ("if (p) y[m[1]] = m[m[2]] + TABLE[m[0]];", []),
+    ],
+)
+def test_such_indices_are_those_from_memory_and_divisions(body: str, indices: list[str]) -> None:
+    text = translate(kernel(body), "opencl", launch="row").source
+    found = re.findall(r"\(\(((?:(?!\+ zero_mtl|\(\().)*)\) \+ zero_mtl\(\)\)", text)
+    assert [index.strip() for index in found] == indices
+    assert "zero_mtl" not in translate(kernel(body), "cuda", launch="row").source
