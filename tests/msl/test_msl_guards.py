@@ -12,6 +12,7 @@ import mpsgrad as mg
 from mpsgrad.msl import translate
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\nstruct Sizes { uint rows, columns; };\n"
+HEAD += "void advance(uint by, thread uint& k) { k += by; }\nuint same(uint by, uint k) { return k; }\n"
 PARAMETERS = "device const float* x, device float* y, constant Sizes& sizes, constant uint& n,"
 ROW = f"{PARAMETERS} uint i [[thread_position_in_grid]], uint t [[thread_position_in_threadgroup]]"
 BOX = f"{PARAMETERS} uint2 p [[thread_position_in_grid]]"
@@ -22,7 +23,7 @@ OF_ROWS = [
     "if (i >= n) return; y[i] = x[i];",
     "if (i >= n) { return; } float v = x[i]; y[i] = v;",
     "if (n > i) { const float v = x[i]; y[i] = v; }",
-    "if (i <= n - 1) y[i] = x[i];",
+    "if (i <= n - 1) y[same(n, i)] = x[i];",
     "uint k = i; if ((k < n)) { if (x[k] > 0) y[k] = x[k]; } if (n <= k) return; y[k] += 0;",
     "const uint rest = n % 64, whole = n - rest; int k = int(i); if (int(whole + rest) <= k) return; y[k] = x[k];",
     "if (i < n) y[i] = 0; if (i < n) for (uint k = 0; k < 2; k++) y[i] += 0.5f * x[i];",
@@ -42,6 +43,8 @@ LEFT = [
     "i += 1; if (i < n) y[i] = x[i];",
     "uint limit = n; limit -= t; if (i < limit) y[i] = x[i];",
     "if (t < n) y[i] = x[i];",
+    "thread uint& k = i; k += t; if (i < n) y[i] = x[i];",
+    "advance(n, i); if (i < n) y[i] = x[i];",
     "if (i < n) { float v = simd_sum(x[i]); y[i] = v; }",
     "if (i >= n) return; threadgroup float s[64]; s[t] = x[i]; y[i] = s[t];",
     "if (i < n) { threadgroup_barrier(mem_flags::mem_device); y[i] = x[i]; }",
@@ -106,5 +109,5 @@ def test_errors_are_found_once_and_in_their_line() -> None:
     source = kernel("if (i < n) {\n y[i] = x[i];\n y[i] = missing;\n }", ROW)
     with pytest.raises(mg.ShaderError) as found:
         mg.compile(source)
-    assert found.value.line == 6
+    assert found.value.line == HEAD.count("\n") + 3
     assert str(found.value).count("missing") == 2

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from mpsgrad.msl.analysis.calls import reaching
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.loops import loops_of
-from mpsgrad.msl.analysis.source import Function, Source, Variable, position_attribute
+from mpsgrad.msl.analysis.positions import Positions, changes
+from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import Range, Statement
 from mpsgrad.msl.analysis.types import INTEGERS, built_in
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
@@ -26,7 +27,6 @@ compile twice."""
 _STAYING = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
 _LEAVING = {">=": "<", ">": "<=", "<=": "<", "<": "<="}
 _AXES = {"x": 0, "y": 1, "z": 2}
-_CHANGING = ASSIGNMENTS | {"++", "--"}
 _IN_LIMITS = frozenset("( ) [ ] . -> + - * / %".split())
 _ONCE = ("threadgroup", "constant", "static", "goto")
 _JUMPING = ("while", "do", "switch", "return", "break", "continue")
@@ -81,15 +81,11 @@ class _Kernel:
         self._source = source
         self._function = function
         self._expressions = expressions_of(source)
-        self._attributes: dict[int, str] = {}
-        for parameter in function.kernel.parameters if function.kernel is not None else ():
-            attribute = position_attribute(parameter)
-            if attribute is not None:
-                self._attributes[id(parameter.place)] = attribute.name
+        self._positions = Positions(source, function)
 
     def guards(self) -> Iterator[Guard]:
         source, function = self._source, self._function
-        if "thread_position_in_grid" not in self._attributes.values():
+        if not self._positions.has(["thread_position_in_grid"]):
             return
         tokens = source.tokens
         for each in source.statements.between(function.body_open + 1, function.body_close):
@@ -164,12 +160,12 @@ class _Kernel:
             found = self._position(opening + 1, end - 1, depth + 1)
             return (found[0], source.text(start)) if found and opening > start else found
         variable = source.variable(source.text(start), start)
-        if variable is None or variable.type is None or self._changes(variable):
+        if variable is None or variable.type is None or changes(source, variable):
             return None
         component = source.text(start + 2) if source.text(start + 1) == "." else ""
         if end - start != (3 if component else 1) or variable.type.base not in ("int", "uint"):
             return None
-        if self._attributes.get(id(source.tokens[variable.place])) == "thread_position_in_grid":
+        if self._positions.attribute(variable) == "thread_position_in_grid":
             axis = _AXES.get(component or "x")
             is_whole = bool(component) == variable.type.is_vector
             return (axis, "uint") if axis is not None and is_whole else None
@@ -195,21 +191,12 @@ class _Kernel:
         return True
 
     def _is_same_for_all(self, variable: Variable, depth: int) -> bool:
-        attribute = self._attributes.get(id(self._source.tokens[variable.place]))
+        attribute = self._positions.attribute(variable)
         if attribute is not None:
-            return attribute not in THREAD_ATTRIBUTES and not self._changes(variable)
+            return attribute not in THREAD_ATTRIBUTES and not changes(self._source, variable)
         if variable.type is not None and variable.type.space == "constant":
             return True
-        if variable.initialiser is None or self._changes(variable) or depth > _DEEPEST:
+        if variable.initialiser is None or changes(self._source, variable) or depth > _DEEPEST:
             return False
         is_number = variable.type is not None and variable.type.is_scalar and variable.type.base in INTEGERS
         return is_number and self._is_uniform(*variable.initialiser, depth + 1)
-
-    def _changes(self, variable: Variable) -> bool:
-        """Whether a variable may get another value."""
-        source = self._source
-        for index in source.places(variable.name, start=variable.place + 1, end=variable.last):
-            behind = index + (2 if source.text(index + 1) == "." else 0)
-            if source.text(behind + 1) in _CHANGING or source.text(index - 1) in ("++", "--", "&"):
-                return True
-        return False

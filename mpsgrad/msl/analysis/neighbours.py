@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.guards import returns_from_outside
-from mpsgrad.msl.analysis.source import Function, Source, Variable, position_attribute
+from mpsgrad.msl.analysis.positions import Positions, changes
+from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import Type, built_in
-from mpsgrad.msl.tokens import ASSIGNMENTS, PUNCTUATION, Token
+from mpsgrad.msl.tokens import PUNCTUATION, Token
 
 _OF_NEIGHBOURS = frozenset(
     {
@@ -30,7 +31,6 @@ _OF_NEIGHBOURS = frozenset(
 )  # fmt: skip
 _FAR = ("device", "constant")
 _WITHIN_TERMS = frozenset("( [ . -> * / % ~ ::".split())
-_CHANGING = ASSIGNMENTS | {"++", "--"}
 _DEEPEST = 8
 
 
@@ -54,15 +54,11 @@ class _Kernel:
         self._source = source
         self._function = function
         self._expressions = expressions_of(source)
-        self._positions: dict[int, str] = {}
-        for parameter in function.kernel.parameters if function.kernel is not None else ():
-            attribute = position_attribute(parameter)
-            if attribute is not None and attribute.name in _OF_NEIGHBOURS:
-                self._positions[id(parameter.place)] = attribute.name
+        self._positions = Positions(source, function)
 
     def indices(self) -> Iterator[IndexOfNeighbours]:
         source = self._source
-        if not self._positions or not returns_from_outside(source, self._function):
+        if not self._positions.has(_OF_NEIGHBOURS) or not returns_from_outside(source, self._function):
             return
         for opening in source.places("[", start=self._function.body_open, end=self._function.body_close):
             start, end = opening + 1, source.close(opening)
@@ -111,7 +107,7 @@ class _Kernel:
         if variable is None or components not in ([], [".", "x"]):
             return None
         attribute = self._attribute(variable)
-        if attribute is not None or variable.initialiser is None or self._changes(variable):
+        if attribute is not None or variable.initialiser is None or changes(source, variable):
             return attribute
         first, last = variable.initialiser
         if components:
@@ -126,12 +122,5 @@ class _Kernel:
         return is_one_component and variable is not None and self._attribute(variable) is not None
 
     def _attribute(self, variable: Variable) -> str | None:
-        return self._positions.get(id(self._source.tokens[variable.place]))
-
-    def _changes(self, variable: Variable) -> bool:
-        """Whether a variable gets another value, such as that of a loop: its sum with others is none of a position."""
-        source = self._source
-        return any(
-            source.text(index + 1) in _CHANGING or source.text(index - 1) in ("++", "--")
-            for index in source.places(variable.name, start=variable.place + 1, end=variable.last)
-        )
+        attribute = self._positions.attribute(variable)
+        return attribute if attribute in _OF_NEIGHBOURS else None
