@@ -21,7 +21,7 @@ from mpsgrad.msl.analysis.types import INTEGERS, built_in
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token
 
-SHORT = 160
+SHORT = 80
 """Tokens, each turn of loops counted, from which on the mask is little beside what it guards, which would be long to
 compile twice."""
 _STAYING = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
