@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from mpsgrad.msl.tokens import Token
 
 ADDRESS_SPACES = frozenset({"device", "constant", "threadgroup", "thread"})
+SHARED_SPACES = frozenset({"device", "constant", "threadgroup"})
+"""Those of memory that several threads see."""
 
 
 @dataclass(slots=True)

@@ -20,24 +20,27 @@ def rewritten_with_copies(
 
     The compiler would make one of the statement and its copy, was the statement not in a loop of one turn.
     """
+    if not guards:
+        return rewriter.rewrite(body)
     places = {id(token): index for index, token in enumerate(body)}
     output: list[Token] = []
     position = 0
     for index, token in enumerate(body):
         guard = guards.get(id(token))
-        first, end = (places.get(id(guard.first)), places.get(id(guard.end), len(body))) if guard else (None, 0)
+        first = places.get(id(guard.first)) if guard is not None else None
         if guard is None or first is None:
             continue
-        behind = places.get(id(guard.behind), len(body))
+        # What ends with the body ends before its brace.
+        end = places.get(id(guard.end), len(body))
         conditions = [
             f"({each.kind}){last_position.format(each.axis)} {each.operator} ({rewriter.text(each.limit)})"
             for each in guard.comparisons
         ]
         output += rewriter.rewrite(body[position:index])
         output.append(token.replaced(f"if (!({' && '.join(conditions)})) do {{", IDENTIFIER))
-        output += rewriter.rewrite(body[index:behind])
-        output.append(body[behind - 1].replaced("} while (never_mtl()); else {", IDENTIFIER))
+        output += rewriter.rewrite(body[index:end])
+        output.append(body[end - 1].replaced("} while (never_mtl()); else {", IDENTIFIER))
         output += rewriter.rewrite(body[first:end])
         output.append(body[end - 1].replaced("}", IDENTIFIER))
-        position = behind
+        position = end
     return output + rewriter.rewrite(body[position:])

@@ -16,11 +16,11 @@ from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
+from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 
 BARRIER = "threadgroup_barrier"
 _STEPS = frozenset({"++", "--"})
-_SHARED = frozenset({"device", "threadgroup", "constant"})
 _ATOMIC_RESULTS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_is_", "simd_shuffle", "simd_prefix")
 
 
@@ -301,7 +301,7 @@ class _Divergence:
         """Whether the variable is, or points to, memory that threads share."""
         index = variable.place - 1
         while index > 0 and self._source.text(index) not in (";", "{", "}", "(", ","):
-            if self._source.text(index) in _SHARED:
+            if self._source.text(index) in SHARED_SPACES:
                 return True
             index -= 1
         return False

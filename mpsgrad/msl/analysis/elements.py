@@ -17,10 +17,10 @@ from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, Range
 from mpsgrad.msl.analysis.types import Type
+from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token
 
-_FAR = ("device", "constant", "threadgroup")
-_ELSEWHERE = frozenset({*_FAR, "auto", "*", "&"})
+_ELSEWHERE = frozenset({*SHARED_SPACES, "auto", "*", "&"})
 _CHOOSING = (*(word for word in DECIDING if word != "for"), "?", "&&", "||", "return", "break", "continue", "goto")
 _BEHIND_TERMS = frozenset("+ - < > <= >= == != ? : && || & | ^ << >> = , ; ) ] }".split()) | {""}
 _DEEPEST = 8
@@ -71,7 +71,7 @@ class _Elements:
             if variable is None or not source.in_body(index) or source.text(index - 2) in (".", "->"):
                 continue
             kind = self._expressions.variable_type(variable)
-            if kind is not None and kind.pointers and kind.space not in _FAR:
+            if kind is not None and kind.pointers and kind.space not in SHARED_SPACES:
                 end = index + 1
                 while source.text(end) not in _BEHIND_TERMS:
                     end = max(source.close(end), end) + 1
@@ -108,7 +108,7 @@ class _Elements:
             or self._is_of_program(variable)
             or variable.is_reference
             and variable.type is not None
-            and variable.type.space in _FAR
+            and variable.type.space in SHARED_SPACES
             for variable in named
             if variable is not None
         ) and not source.places("[", "*", "->", "(", start=head[0], end=head[1])
@@ -118,7 +118,7 @@ class _Elements:
         source = self._source
         base = self._base(opening)
         if base is not None:
-            return bool(base.pointers or base.columns) and base.space not in _FAR
+            return bool(base.pointers or base.columns) and base.space not in SHARED_SPACES
         # Of a type that depends on a template, perhaps.
         start = source.chain_start(opening)
         variable = source.variable(source.text(start), start)
@@ -145,7 +145,7 @@ class _Elements:
             text = source.text(index)
             if text == "[":
                 base = self._base(index)
-                if base is not None and base.space in _FAR and self._is_of_function(source.chain_start(index)):
+                if base is not None and base.space in SHARED_SPACES and self._is_of_function(source.chain_start(index)):
                     return True
             elif source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->"):
                 variable = source.variable(text, index)
@@ -156,7 +156,7 @@ class _Elements:
     def _is_from_memory(self, variable: Variable, index: int, depth: int) -> bool:
         source = self._source
         kind = variable.type
-        if kind is not None and kind.space in _FAR:
+        if kind is not None and kind.space in SHARED_SPACES:
             is_object = variable.is_reference or source.text(index + 1) == "->" or source.text(index - 1) == "*"
             return is_object and self._is_of_function(index)
         if depth > _DEEPEST:

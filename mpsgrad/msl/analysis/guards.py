@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mpsgrad.msl.analysis.calls import reaching
-from mpsgrad.msl.analysis.expressions import expressions_of
+from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.positions import Positions, changes
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import Range, Statement
 from mpsgrad.msl.analysis.types import INTEGERS, built_in
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
+from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token
 
 SHORT = 80
@@ -31,7 +32,7 @@ _IN_LIMITS = frozenset("( ) [ ] . -> + - * / %".split())
 _ONCE = ("threadgroup", "constant", "static", "goto")
 _JUMPING = ("while", "do", "switch", "return", "break", "continue")
 _CHOOSING = ("if", "?", "&&", "||")
-_TOGETHER = re.compile(r"(?:simd|quad|simdgroup)_\w+|threadgroup_barrier|any_thread_mtl")
+_TOGETHER = re.compile(rf"(?:simd|quad|simdgroup)_\w+|{BARRIER}|{ANY_THREAD}")
 _DEEPEST = 8
 
 
@@ -45,11 +46,10 @@ class Comparison(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """What begins with the word ``if`` and ends before ``behind``, lets in threads for which all ``comparisons`` are
-    true, and has them do what begins with ``first`` and ends before ``end``."""
+    """What begins with the word ``if`` lets in threads for which all ``comparisons`` are true, and has them do what
+    begins with ``first``; both end before ``end``."""
 
     word: Token
-    behind: Token
     first: Token
     end: Token
     comparisons: tuple[Comparison, ...]
@@ -65,38 +65,35 @@ def returns_from_outside(source: Source, function: Function) -> bool:
     """Whether a kernel returns nowhere but by ``if (...) return;`` and the like among its outermost statements."""
     outside = 0
     for each in source.statements.between(function.body_open + 1, function.body_close):
-        outside += source.text(each.word) == "return" or (len(each.parts) == 1 and _only_returns(source, each))
+        outside += source.text(each.word) == "return" or _leaves(source, each)
     return outside == len(source.places("return", start=function.body_open, end=function.body_close))
 
 
-def _only_returns(source: Source, statement: Statement) -> bool:
+def _leaves(source: Source, statement: Statement) -> bool:
+    """Whether a statement is ``if (...) return;``."""
+    if source.text(statement.word) != "if" or len(statement.parts) != 1:
+        return False
     start, end = statement.parts[0]
     return [text for text in source.texts[start:end] if text not in ("{", "}")] == ["return", ";"]
 
 
-class _Kernel:
+class _Kernel(Positions):
     """The guards of one kernel."""
-
-    def __init__(self, source: Source, function: Function) -> None:
-        self._source = source
-        self._function = function
-        self._expressions = expressions_of(source)
-        self._positions = Positions(source, function)
 
     def guards(self) -> Iterator[Guard]:
         source, function = self._source, self._function
-        if not self._positions.has(["thread_position_in_grid"]):
+        if not self.has(["thread_position_in_grid"]):
             return
         tokens = source.tokens
         for each in source.statements.between(function.body_open + 1, function.body_close):
             if source.text(each.word) != "if" or len(each.parts) != 1 or each.is_constexpr or each.start != each.word:
                 continue
-            leaves = _only_returns(source, each)
+            leaves = _leaves(source, each)
             guarded = (each.end, function.body_close) if leaves else each.parts[0]
             comparisons = self._comparisons(each.condition, leaves)
             if comparisons and self._may_be_copied(*guarded):
                 first, end = guarded
-                yield Guard(tokens[each.word], tokens[end], tokens[first], tokens[end], comparisons)
+                yield Guard(tokens[each.word], tokens[first], tokens[end], comparisons)
                 if leaves:
                     return
 
@@ -116,22 +113,12 @@ class _Kernel:
     def _comparisons(self, condition: Range, leaves: bool) -> tuple[Comparison, ...]:
         """What has to be true for a thread to be let in; nothing if the condition has another form."""
         found = []
-        for start, end in self._split(*condition, "||" if leaves else "&&"):
+        for start, end in self._source.parts(*condition, "||" if leaves else "&&"):
             comparison = self._comparison(start, end, leaves)
             if comparison is None:
                 return ()
             found.append(comparison)
         return tuple(found)
-
-    def _split(self, start: int, end: int, operator: str) -> Iterator[Range]:
-        source = self._source
-        index = first = start
-        while index < end:
-            if source.text(index) == operator:
-                yield first, index
-                first = index + 1
-            index = max(source.close(index), index) + 1
-        yield first, end
 
     def _comparison(self, start: int, end: int, leaves: bool) -> Comparison | None:
         source = self._source
@@ -165,7 +152,7 @@ class _Kernel:
         component = source.text(start + 2) if source.text(start + 1) == "." else ""
         if end - start != (3 if component else 1) or variable.type.base not in ("int", "uint"):
             return None
-        if self._positions.attribute(variable) == "thread_position_in_grid":
+        if self.attribute(variable) == "thread_position_in_grid":
             axis = _AXES.get(component or "x")
             is_whole = bool(component) == variable.type.is_vector
             return (axis, "uint") if axis is not None and is_whole else None
@@ -191,7 +178,7 @@ class _Kernel:
         return True
 
     def _is_same_for_all(self, variable: Variable, depth: int) -> bool:
-        attribute = self._positions.attribute(variable)
+        attribute = self.attribute(variable)
         if attribute is not None:
             return attribute not in THREAD_ATTRIBUTES and not changes(self._source, variable)
         if variable.type is not None and variable.type.space == "constant":

@@ -14,9 +14,9 @@ from functools import cached_property
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
+from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token, matching_angle
 
-_MEMORY = frozenset({"device", "constant", "threadgroup"})
 _CONSTANT = frozenset({"const", "constexpr", "constant"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _FULLY = re.compile(r'(?:#pragma|")(?:clangloop)?unroll(?:\((?:full|enable)\))?"?')
@@ -448,7 +448,7 @@ class Loops:
         kind = self._expressions.type_of(first, opening) if first >= 0 else None
         if kind is None and first == opening - 1:
             return self._is_declared_in_memory(first)
-        return kind is not None and kind.space in _MEMORY
+        return kind is not None and kind.space in SHARED_SPACES
 
     def _is_declared_in_memory(self, index: int) -> bool:
         """Whether the variable at ``index``, of an unknown type, is declared with an address space of memory."""
@@ -456,7 +456,7 @@ class Loops:
         start = variable.place if variable is not None else 0
         while start > 0 and self._source.text(start - 1) not in (";", "{", "}", "(", ","):
             start -= 1
-        return variable is not None and not _MEMORY.isdisjoint(self._source.texts[start : variable.place])
+        return variable is not None and not SHARED_SPACES.isdisjoint(self._source.texts[start : variable.place])
 
     def _operand(self, opening: int) -> int:
         """Where what the bracket at ``opening`` is behind begins, or -1."""
@@ -484,7 +484,7 @@ class Loops:
         if variable is None:
             return False
         kind = self._expressions.variable_type(variable)
-        return kind is not None and bool(kind.pointers) and kind.space not in _MEMORY
+        return kind is not None and bool(kind.pointers) and kind.space not in SHARED_SPACES
 
 
 def _behind(tokens: list[Token], text: str) -> list[Token]:

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.guards import returns_from_outside
 from mpsgrad.msl.analysis.positions import Positions, changes
-from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.source import Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import Type, built_in
 from mpsgrad.msl.tokens import PUNCTUATION, Token
@@ -47,18 +46,12 @@ def indices_of_neighbours(source: Source) -> list[IndexOfNeighbours]:
     return [found for function in source.functions for found in _Kernel(source, function).indices()]
 
 
-class _Kernel:
+class _Kernel(Positions):
     """The indices in one function; only kernels know their threads' positions."""
-
-    def __init__(self, source: Source, function: Function) -> None:
-        self._source = source
-        self._function = function
-        self._expressions = expressions_of(source)
-        self._positions = Positions(source, function)
 
     def indices(self) -> Iterator[IndexOfNeighbours]:
         source = self._source
-        if not self._positions.has(_OF_NEIGHBOURS) or not returns_from_outside(source, self._function):
+        if not self.has(_OF_NEIGHBOURS) or not returns_from_outside(source, self._function):
             return
         for opening in source.places("[", start=self._function.body_open, end=self._function.body_close):
             start, end = opening + 1, source.close(opening)
@@ -122,5 +115,5 @@ class _Kernel:
         return is_one_component and variable is not None and self._attribute(variable) is not None
 
     def _attribute(self, variable: Variable) -> str | None:
-        attribute = self._positions.attribute(variable)
+        attribute = self.attribute(variable)
         return attribute if attribute in _OF_NEIGHBOURS else None

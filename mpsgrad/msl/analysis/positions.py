@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mpsgrad.msl.analysis.calls import argument_at
+from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable, position_attribute
 from mpsgrad.msl.tokens import ASSIGNMENTS
 
@@ -12,10 +13,12 @@ _CHANGING = ASSIGNMENTS | {"++", "--"}
 
 
 class Positions:
-    """The positions, indices and sizes that one function gets; only kernels get some."""
+    """Reads one function by the positions, indices and sizes that it gets; only kernels get some."""
 
     def __init__(self, source: Source, function: Function) -> None:
         self._source = source
+        self._function = function
+        self._expressions = expressions_of(source)
         self._attributes: dict[int, str] = {}
         for parameter in function.kernel.parameters if function.kernel is not None else ():
             attribute = position_attribute(parameter)

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TypeVar
 
 from mpsgrad.errors import ShaderError
-from mpsgrad.msl.analysis.statements import Statements
+from mpsgrad.msl.analysis.statements import Range, Statements
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import enumerators, integer_value
@@ -662,6 +662,17 @@ class Source:
             close = partners[index] if texts[index] in OPENING else -1
             index = close + 1 if close > 0 else index + 1
         return index
+
+    def parts(self, start: int, end: int, separator: str) -> list[Range]:
+        """What stands between the separators there, those in brackets left out."""
+        found = []
+        index = start
+        while index < end:
+            if self.text(index) == separator:
+                found.append((start, index))
+                start = index + 1
+            index = max(self.close(index), index) + 1
+        return [*found, (start, end)]
 
     def expression_end(self, index: int, limit: int | None = None) -> int:
         """Where the statement, the bracket or the declarator that holds ``index`` ends."""

@@ -135,15 +135,7 @@ class Statements:
 
     def clauses(self, condition: Range) -> list[Range]:
         """What stands between the semicolons there: three parts in a ``for``, one if it is over a range."""
-        found = []
-        start, end = condition
-        index = start
-        while index < end:
-            if self._source.text(index) == ";":
-                found.append((start, index))
-                start = index + 1
-            index = max(self._source.close(index), index) + 1
-        return [*found, (start, end)]
+        return self._source.parts(*condition, ";")
 
     def _head(self, word: int) -> tuple[Range, int]:
         """The condition of a statement that holds others, and where the first of them begins; 0 if there is none."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER
 
 _MOST_CONSTANTS = 40
@@ -69,7 +70,7 @@ class Scopes:
                     names.append(token.text)
             if names:
                 is_memory = "&" in texts and not {"device", "threadgroup"}.isdisjoint(texts)
-                is_lent = not {"&", "&&"}.isdisjoint(texts) and {"device", "threadgroup", "constant"}.isdisjoint(texts)
+                is_lent = not {"&", "&&"}.isdisjoint(texts) and SHARED_SPACES.isdisjoint(texts)
                 self.declare(names[-1], Meaning(is_memory, is_lent=is_lent))
 
     def close_function(self) -> None:

@@ -15,6 +15,7 @@ from mpsgrad.msl.instrument.own_variables import Declared, OwnVariables
 from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
+from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
@@ -285,7 +286,7 @@ class Weaver(ExpressionWeaver):
             declared.append(Declared(found, values, index, own, number))
             watched = number if own is not None and own.watched else None
             is_own = found.is_object and not is_threadgroup
-            is_lent = found.is_reference and words.isdisjoint({"device", "threadgroup", "constant"})
+            is_lent = found.is_reference and words.isdisjoint(SHARED_SPACES)
             self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, is_lent, watched))
             if index < stop:
                 if self._text(index) != ",":
