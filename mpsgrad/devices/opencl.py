@@ -41,7 +41,9 @@ from mpsgrad.devices.opencl_compiler import (
     CompilerFault,
     CompilerRefusal,
     OpenCLCompiler,
+    threads_apart,
 )
+from mpsgrad.devices.opencl_compiler_process import simdgroups_apart
 from mpsgrad.devices.opencl_errors import error_of_source, errors_of_source
 from mpsgrad.devices.opencl_launch import (
     OpenCLLibrary,
@@ -443,12 +445,17 @@ class OpenCLDevice(Device):
         program = cl.Program(self._context, translation.source)
         try:
             with _without_compiler_warnings:
-                return program.build(options=list(build_options), cache_dir=False)  # type: ignore[arg-type]
+                program.build(options=list(build_options), cache_dir=False)  # type: ignore[arg-type]
         except cl.Error as error:
             saved = _SAVED_SOURCE.search(str(error))
             if saved:
                 Path(saved[1]).unlink(missing_ok=True)
             raise error_of_source(str(error), translation, source, name) from error
+        log = program.get_build_info(self._handle, cl.program_build_info.LOG)
+        apart = simdgroups_apart(translation.source.encode(), log.encode())
+        if apart:
+            raise ShaderError(str(threads_apart(b", ".join(apart).decode())), file=name)
+        return program
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         with self.enqueuing:

@@ -20,7 +20,7 @@ from threading import Lock, Thread, Timer
 from typing import TypeVar
 
 from mpsgrad.devices import opencl_compiler_process
-from mpsgrad.devices.opencl_compiler_process import ANSWER, READY, REQUEST
+from mpsgrad.devices.opencl_compiler_process import ANSWER, APART, READY, REQUEST
 
 MOST_SECONDS = 300.0
 
@@ -43,8 +43,10 @@ SAVINGS = "-combiner-topological-sorting=true -disable-post-ra"
 # Conditions that a loop does not change stay inside of it. Where threads that run abreast disagree about one that was
 # moved out, the vectorizer takes that of the first of them for all: one in seventy programs of loops and conditions was
 # wrong, with 4, 8 and 16 threads. And arrays of threads that run abreast do not lie element by element where a pointer
-# into one is chosen: of ``a[x > 0] = 1`` the vectorizer stored for one thread, at both places, and for no other.
-SAFEGUARDS = "-disable-simple-loop-unswitch=1 -vplan-enable-soa-phis=0"
+# into one is chosen: of ``a[x > 0] = 1`` the vectorizer stored for one thread, at both places, and for no other. And
+# loops are entered at one place, though a turn may know how the next one's first condition is: others the vectorizer
+# leaves as they are, and each thread is a simdgroup of its own.
+SAFEGUARDS = "-disable-simple-loop-unswitch=1 -vplan-enable-soa-phis=0 -jump-thread-loop-header=0"
 
 # Whole loops are unrolled up to this size. With Intel's own limit SHA-256 and ray marching took twice and half as long
 # again to compile, and were not faster; tiles of 4x16 sums in registers are, by half.
@@ -64,7 +66,15 @@ class CompilerRefusal(Exception):
 
 
 class CompilerFault(Exception):
-    """The compiler ended or did not end in time; the message says how."""
+    """The compiler ended, did not end in time, or made what would give wrong numbers; the message says how."""
+
+
+def threads_apart(kernels: str) -> CompilerFault:
+    """That simdgroups of ``kernels`` would have one thread each; see ``simdgroups_apart`` of the compiler's process."""
+    return CompilerFault(
+        f"the OpenCL compiler does not run the threads of {kernels} abreast, as functions of simdgroups need it:"
+        " try a simpler flow of control"
+    )
 
 
 class OpenCLCompiler:
@@ -143,6 +153,8 @@ class OpenCLCompiler:
             if is_bound_to_lanes:
                 raise
             return self._built_otherwise(source, options, load, fault)
+        if status == APART:
+            raise threads_apart(answer.decode())
         if status:
             raise CompilerRefusal(answer.decode(errors="replace"))
         program = load(answer)

@@ -3,7 +3,8 @@
 ``opencl_compiler`` runs this file with nothing but the standard library, which is there three times as fast as
 ``pyopencl``. It says by ``READY`` that it waits for requests. A request is ``REQUEST`` (whether machine code is wanted
 or only what is wrong, and how long the rest is), the options, and the source; the answer is ``ANSWER`` (OpenCL's
-status, and how long the rest is), and the machine code or the log. The process ends with the pipe, and after a pause.
+status or ``APART``, and how long the rest is), and the machine code, the log, or what is apart. The process ends with
+the pipe, and after a pause.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 REQUEST = struct.Struct("<?II")
 ANSWER = struct.Struct("<iI")
 READY = b"\0"
+APART = 1
 IDLE_SECONDS = 60.0
 
 # The first program takes a tenth of a second longer than others, which passes while the user's source is translated.
@@ -28,6 +30,7 @@ _CPU = ctypes.c_uint64(1 << 1)
 _PLATFORM_NAME, _DEVICE_NAME = 0x0902, 0x102B
 _BUILD_LOG = 0x1183
 _BINARY_SIZES, _BINARIES = 0x1165, 0x1166
+_OF_SIMDGROUPS, _KERNEL = b"intel_reqd_sub_group_size", b"__kernel void "
 
 
 class Compiler:
@@ -45,7 +48,10 @@ class Compiler:
             raise OSError(f"there is no context: {status.value}")
 
     def compile(self, source: bytes, options: bytes, is_built: bool) -> tuple[int, bytes]:
-        """The status, and the machine code, if ``is_built``, or the log where the status is not 0."""
+        """The status, and the machine code, if ``is_built``, or the log where the status is not 0.
+
+        ``APART`` and names: see ``simdgroups_apart``.
+        """
         cl, status = self._cl, ctypes.c_int()
         text, length = ctypes.c_char_p(source), ctypes.c_size_t(len(source))
         program = ctypes.c_void_p(
@@ -61,9 +67,13 @@ class Compiler:
         else:
             failed = cl.clCompileProgram(program, 1, devices, options, 0, None, None, None, None)
         answer = b""
-        if failed:
+        apart: list[bytes] = []
+        if failed or is_built:
             answer = _text(lambda *out: cl.clGetProgramBuildInfo(program, self._device, _BUILD_LOG, *out))
-        elif is_built:
+            apart = [] if failed else simdgroups_apart(source, answer)
+        if apart:
+            failed, answer = APART, b", ".join(apart)
+        elif not failed and is_built:
             size = ctypes.c_size_t()
             cl.clGetProgramInfo(program, _BINARY_SIZES, ctypes.c_size_t(8), ctypes.byref(size), None)
             binary = ctypes.create_string_buffer(size.value)
@@ -88,6 +98,15 @@ class Compiler:
                 if _text(lambda *out, of=device: cl.clGetDeviceInfo(of, _DEVICE_NAME, *out)).decode() == device_name:
                     return device
         raise OSError(f"there is no {device_name} of {platform_name}")
+
+
+def simdgroups_apart(source: bytes, log: bytes) -> list[bytes]:
+    """The kernels of ``source`` that use simdgroups and whose threads would run one after the other, says ``log``.
+
+    Intel's compiler does that where it finds no way to run them abreast, and takes each thread for a simdgroup.
+    """
+    names = [part.split(_KERNEL, 1)[-1].split(b"(", 1)[0] for part in source.split(_OF_SIMDGROUPS)[1:]]
+    return [name for name in names if b'Kernel "%b" was not vectorized' % name in log]
 
 
 def _text(ask: Any) -> bytes:

@@ -121,3 +121,32 @@ def test_users_shuffle_by_distances_that_are_known_and_that_are_read(
         expected = read > 50 if place == len(calls) - 1 else read
         np.testing.assert_array_equal(out[place][shared], expected[shared], calls[place])
         assert not out[place][~taking_part].any()
+
+
+def test_loops_whose_turns_know_how_the_next_begins_keep_simdgroups_together() -> None:
+    """Entered behind its first condition such a loop has two entries, and its threads would run one after the other."""
+    source = LIBRARY + (
+        "[[max_total_threads_per_threadgroup(64)]]\n"
+        "kernel void f(device const uint* x, device uint* y, uint i [[thread_position_in_grid]]) {\n"
+        "  uint a = x[i], d = a, c = simd_max(a); bool p = false; device const uint* w = x;\n"
+        "  for (uint k = 0; k < 4; k++) {\n"
+        "    switch (d & 3) { case 0: case 1: p = (d++ > 6) && ((c-- & 1) == 0); }\n"
+        "    switch ((c * *w) & 3) { case 0: w = x + 8; d = 1; break; default: c = 26; }\n"
+        "  }\n  y[i] = p; y[i + 64] = c; y[i + 128] = d; }\n"
+    )
+    x = np.random.default_rng(0).integers(0, 40, 64).astype(np.uint32)
+    expected = np.zeros((3, 64), np.uint32)
+    for i, a in enumerate(x):
+        d, c, p, w = int(a), int(x[i // 32 * 32 : i // 32 * 32 + 32].max()), False, 0
+        for _ in range(4):
+            if (d & 3) < 2:
+                p = d > 6 and (c & 1) == 0
+                c -= d > 6
+                d += 1
+            if (c * int(x[w])) & 3 == 0:
+                w, d = 8, 1
+            else:
+                c = 26
+        expected[:, i] = p, c, d
+    y = run(source, "f", x, np.zeros((3, 64), np.uint32), threads=64, of_user=True)[1]
+    np.testing.assert_array_equal(y, expected)

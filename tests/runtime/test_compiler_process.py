@@ -79,6 +79,22 @@ def test_what_ends_the_compiler_is_compiled_in_other_ways(device: OpenCLDevice) 
         doubles("survived_by_few_with_lanes", device, WITH_SIMDGROUPS)
 
 
+def test_simdgroups_of_one_thread_each_are_refused(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a loop that is entered at two places, as Intel's compiler makes them, it runs one thread after the other."""
+    loop = (
+        "uint lane [[thread_index_in_simdgroup]]) {{ uint d = lane, c = lane; device float* w = x;"
+        " for (uint k = 0; k < 4; k++) {{ switch (d & 3) {{ case 0: case 1: c -= d++ > 6 && (c & 1) == 0; }}"
+        " switch ((c * uint(*w)) & 3) {{ case 0: w = x + 8; d = 1; break; default: c = 26; }} }} x[lane] = c + d;"
+    )
+    source = WITH_SIMDGROUPS.replace("uint i [[thread_index_in_simdgroup]]) {{ x[i] *= 2;", loop)
+    monkeypatch.setattr(opencl, "SAFEGUARDS", "")
+    for executable in (sys.executable, os.devnull):
+        monkeypatch.setattr("sys.executable", executable)
+        with pytest.raises(mg.ShaderError, match="does not run the threads of apart abreast, as functions of simdgr"):
+            doubles("apart", device, source)
+    assert doubles("together", device, WITH_SIMDGROUPS)
+
+
 def test_a_compiler_that_does_not_end_is_stopped(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doubles("first", device)
     monkeypatch.setattr(opencl_compiler, "MOST_SECONDS", 0.2)
