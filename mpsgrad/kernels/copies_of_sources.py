@@ -33,7 +33,7 @@ FAMILY = ShaderFamily(
     {
         "threads": THREADS,
         "counts": tuple(range(2, MOST_SOURCES + 1)),
-        "walks": ("element", "element4", "element8", "flat4"),
+        "walks": ("element", "element4", "element8", "flat4", "flat4_and_rest"),
     },
     ahead_of_time=False,
     device_families=("apple", "nvidia"),
@@ -82,6 +82,6 @@ def _walk_of(
         if not any(number % count for number in numbers):
             return f"element{count}", count
     elements, is_dense = sum(runs) * pixels, destination.strides[1] == sum(runs)
-    if elements >= strides.FEWEST_ELEMENTS_OF_FLAT and is_dense and elements % 4 == destination.offset % 4 == 0:
-        return "flat4", 4
+    if elements >= strides.FEWEST_ELEMENTS_OF_FLAT and is_dense and destination.offset % 4 == 0:
+        return "flat4_and_rest" if elements % 4 else "flat4", 4
     return "element", 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer
-from mpsgrad.geometry import EdgeMode
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.geometry import EdgeMode, ceiling_divide
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.divisor import DIVISOR
+from mpsgrad.kernels.pointwise import values_of_vector
 from mpsgrad.kernels.walk import (
     CONSTANTS_WITH_PAIRS,
     CPU_CONSTANTS,
@@ -46,10 +48,24 @@ FAMILY = ShaderFamily(
         "pad_walks": (*CONSTANTS_WITH_PAIRS["walks"], "elements"),
         "modes": {mode.name.lower(): int(mode) for mode in EdgeMode},
         "by_runs": False,
+        "has_flat": True,
     },
-    {"cpu": {**CPU_CONSTANTS, "pad_walks": CPU_CONSTANTS["walks"], "by_runs": True}},
+    {"cpu": {**CPU_CONSTANTS, "pad_walks": CPU_CONSTANTS["walks"], "by_runs": True, "has_flat": False}},
     ahead_of_time=False,
 )
+
+
+FEWEST_PIXELS_OF_FLAT, FEWEST_PIXELS_OF_FLAT_GRADIENTS = 1 << 19, 1 << 21
+"""Of images of one channel of which threads of GPUs own 16 bytes each. Measured on an H200."""
+
+
+def _is_flat(device: Device, name: str, source: Layout, destination: Layout, vector: int) -> bool:
+    """Whether threads of ``device`` own ``vector`` pixels of one channel, wherever lines end, in the place of one."""
+    start, pixel, row, image, width, height, channels, images = destination
+    follow = source[1] == pixel == channels == 1 and row == width and (images == 1 or image == height * row)
+    fewest = FEWEST_PIXELS_OF_FLAT_GRADIENTS if name else FEWEST_PIXELS_OF_FLAT
+    is_large = width * height * images >= fewest
+    return device.family != "cpu" and follow and is_large and start % vector == 0 and width >= vector
 
 
 def add_dispatch(
@@ -75,7 +91,10 @@ def add_dispatch(
         has_elements=is_pixel,
         has_element8=is_pixel and metal_type == "half" and (not name or edge_mode in MIRRORS),
     )
-    threads, lines_of_thread = threads_of(walk, destination), 1
+    threads, lines_of_thread, divisors = threads_of(walk, destination), 1, divisors_of(walk, destination)
+    vector = values_of_vector(metal_type)
+    if is_pixel and _is_flat(device, name, source, destination, vector):
+        walk, threads = "flat", ceiling_divide(math.prod(destination[4:]), vector)
     runs = None if pads_channels else runs_of(device, source, destination)
     if runs is not None:
         walk, (threads, lines_of_thread) = "runs", runs
@@ -89,7 +108,7 @@ def add_dispatch(
         channels=axes[2],
         edge_mode=int(edge_mode),
         lines_of_thread=lines_of_thread,
-        **divisors_of(walk, destination),
+        **divisors,
     )
     command_buffer.add_dispatch(
         function,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
-from mpsgrad.kernels import walk
+from mpsgrad.kernels import pad_dispatch, walk
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -108,6 +108,25 @@ class TestTheShadersOfGPUs:
         kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(float(channels)))
         kernel.edge_mode = mg.EdgeMode[mode.upper()]
         check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, channels)).astype(dtype))
+
+
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("size", [(2, 4, 15), (1, 2, 3), (3, 1, 24)])
+    def test_threads_own_16_bytes_of_single_channels(self, size, mode, dtype, monkeypatch):
+        monkeypatch.setattr(pad_dispatch, "FEWEST_PIXELS_OF_FLAT", 8)
+        monkeypatch.setattr(pad_dispatch, "FEWEST_PIXELS_OF_FLAT_GRADIENTS", 8)
+        for before, after in (((2, 3, 0), (4, 1, 0)), ((0, 0, 0), (5, 0, 0)), ((20, 1, 0), (1, 4, 0))):
+            kernel = mg.Pad(before, after, np.array([3.0]))
+            kernel.edge_mode = mg.EdgeMode[mode.upper()]
+            check(kernel, np.random.default_rng(1).standard_normal((*size, 1)).astype(dtype))
+            x = mg.Image.from_array(np.zeros((*size, 1), dtype))
+            with mg.CommandBuffer() as commands:
+                y, state = kernel.encode(commands, x, return_state=True)
+                mg.PadGradient().encode(commands, y, x, state)
+                forward, backward = (each.function.name for each in commands._dispatches)
+            assert forward == "pad_by_flat"
+            assert (backward == "pad_gradient_by_flat") == (size[2] >= 8 and mode not in ("zero", "constant"))
 
 
 def test_a_fill_value_for_each_channel():
