@@ -15,8 +15,8 @@ from mpsgrad.devices import Buffer, Device, Dispatch
 from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
     FAMILIES_AT_ONCE,
-    FEW_THREADS,
     FOURS,
+    NEURONS_AT_ONCE,
     PAIRS,
     TILE_PARAMETERS,
     VECTORS,
@@ -57,7 +57,7 @@ def _gradient(sums: Dispatch, stream: Dispatch) -> Dispatch | None:
 
 def _kind(stream: Dispatch) -> tuple[NeuronType | None, str]:
     """The neuron that is part of the kernel, if one kernel may do all with it, and the Metal type of the images."""
-    for kind in FAMILIES_AT_ONCE[FEW_THREADS] if stream.buffers else ():
+    for kind in NEURONS_AT_ONCE if stream.buffers else ():
         metal_type = families_of(stream.function.name)[kind].dtype_of(stream.function, stream.buffers[0].device)
         if metal_type is not None:
             return kind, metal_type

@@ -16,17 +16,19 @@ from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
     BY_CHANNELS,
     CHANNELS_OF_MERGE,
-    FAMILIES_AT_ONCE,
     FAMILIES_BY_CHANNELS,
     FEW_THREADS,
     GRADIENT_ROWS,
+    IN_MEMORY,
     JOINED_PIXELS,
+    KEPT_BYTES,
     LONG_CHANNELS,
     MANY_THREADS,
     MOST_CHANNELS_AT_ONCE,
     MOST_ELEMENTS_IN_ONE,
     MOST_SUMMED_COLUMNS,
     MOST_SUMMED_COLUMNS_OF_GRADIENT,
+    NEURONS_AT_ONCE,
     PARAMETERS,
     ROWS_AT_ONCE,
     STATISTICS_ROWS,
@@ -429,6 +431,32 @@ def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -
     return large if is_wide else found
 
 
+CLUSTERED_IN_MEMORY = (8, 0.91), (16, 0.91), (32, 1.82), (16, 1.34)
+"""How many channels lie side by side in clusters that have their pixels in threadgroup memory, the fastest first where
+they fit, and so many threadgroups of such clusters a compute unit may have."""
+RUNNING_PER_UNIT = 0.91
+"""So many threadgroups of large clusters run at the same time where a compute unit has one."""
+FEWEST_ROWS_IN_MEMORY, MOST_ROWS_IN_MEMORY = 1025, 10400
+"""Of fewer or more pixels other kernels take less time."""
+
+
+def plan_in_memory(rows: int, channels: int, width: int, channel_bytes: int, compute_units: int) -> Tiles | None:
+    """Tiles for images of ``rows`` pixels that large clusters have in threadgroup memory, where a channel of a pixel
+    takes ``channel_bytes`` in all images; None where others are faster. Measured on an H200.
+    """
+    if not FEWEST_ROWS_IN_MEMORY <= rows <= MOST_ROWS_IN_MEMORY or channels <= 2 * CHANNELS_OF_SINGLES:
+        return None
+    for beside, per_unit in CLUSTERED_IN_MEMORY:
+        across, tiles = beside // width, -(-channels // beside)
+        row_lanes = THREADS_OF_LARGE_CLUSTER // across
+        kept = -(-rows // row_lanes) * THREADS_OF_LARGE_CLUSTER * width * channel_bytes // THREADGROUPS_OF_CLUSTER
+        are_few = tiles * THREADGROUPS_OF_CLUSTER <= per_unit * compute_units
+        # Two threadgroups of a compute unit that read few vectors side by side are no faster.
+        if kept <= KEPT_BYTES and are_few and (per_unit <= RUNNING_PER_UNIT or across >= 4):
+            return Tiles(width, across, row_lanes, tiles, 1)
+    return None
+
+
 class _TileEncoder(Encoder):
     """For GPUs: a threadgroup owns vectors of channels and goes through rows."""
 
@@ -495,12 +523,11 @@ class _TileEncoder(Encoder):
     ) -> bool:
         """Adds the kernel that adds up all pixels of an image in one go, if there is one for it."""
         is_joined = self._is_joined(layouts["source"])
-        if is_joined or previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE[FEW_THREADS]:
+        if is_joined or previous > 0 or self.neuron.neuron_type not in NEURONS_AT_ONCE:
             return False
-        rows, tiles = rows_of(layouts["source"]), None
+        rows, tiles, in_memory = rows_of(layouts["source"]), None, ""
         if self.device.has_clusters:
-            width = widest_of([*layouts.values()], self.channels, self.metal_type)
-            tiles = plan_in_clusters(rows, self.channels, width, self._units)
+            tiles, in_memory = self._clusters(rows, [*layouts.values()])
         if tiles is None:
             width, _ = self._vector([*layouts.values()])
             tiles = plan_at_once(rows, self.channels, width, self._units)
@@ -508,9 +535,27 @@ class _TileEncoder(Encoder):
             return False
         parameters, _ = self._parameters(tiles, rows, 1, layouts)
         threads = tiles.across * tiles.row_lanes
-        name = f"{function_name}{AT_ONCE}{threads}{ending_of(tiles.width, values_of_vector(self.metal_type))}"
+        ending = ending_of(tiles.width, values_of_vector(self.metal_type))
+        name = f"{function_name}{AT_ONCE}{threads}{in_memory}{ending}"
         self.add(name, tiles.tiles * threads // self.function(name).threadgroup_size, *buffers, parameters)
         return True
+
+    def _clusters(self, rows: int, layouts: Sequence[Layout]) -> tuple[Tiles | None, str]:
+        """The tiles of clusters that are the fastest, if any are, and what their kernels are called for it."""
+        width, vector = widest_of(layouts, self.channels, self.metal_type), values_of_vector(self.metal_type)
+        tiles = plan_in_clusters(rows, self.channels, width, self._units)
+        if tiles is not None and not self._take_turns(tiles):
+            return tiles, ""
+        kept = plan_in_memory(rows, self.channels, width, len(layouts) * (16 // vector), self._units)
+        if kept is None or (tiles is not None and kept.tiles >= tiles.tiles):
+            return tiles, ""
+        return kept, IN_MEMORY
+
+    def _take_turns(self, tiles: Tiles) -> bool:
+        """Whether some large clusters begin when others end, as their threads need registers for vectors of floats."""
+        is_large = tiles.across * tiles.row_lanes == THREADS_OF_LARGE_CLUSTER
+        are_many = tiles.tiles * THREADGROUPS_OF_CLUSTER > RUNNING_PER_UNIT * self._units
+        return is_large and are_many and self.metal_type == "float" and (tiles.width, tiles.across) == (4, 2)
 
     def _parameters(
         self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], **numbers: int

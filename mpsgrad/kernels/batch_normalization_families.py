@@ -184,21 +184,26 @@ THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER = 1024, 4096
 large one has too many threads for that."""
 ROWS_AT_ONCE = 8
 """How many rows each of these threads has in its registers."""
-MOST_CHANNELS_AT_ONCE = 16
+IN_MEMORY, KEPT_BYTES = "_in_memory", 104 << 10
+"""How the number of threads goes on in names of kernels of large clusters that have the rows in threadgroup memory, of
+which each threadgroup has so many bytes: a compute unit has two threadgroups."""
+MOST_CHANNELS_AT_ONCE, MOST_CHANNELS_IN_MEMORY = 16, 32
 """That lie side by side, of such a threadgroup or cluster: a power of two of vectors, parts of these or channels."""
 
 
-def _family_at_once(name: str, threads: int) -> ShaderFamily:
+def _family_at_once(name: str, threads: int, in_memory: str = "") -> ShaderFamily:
     is_cluster = threads >= THREADS_OF_CLUSTER
     return ShaderFamily(
-        f"batch_normalization_at_once_by_{threads}_{name}",
+        f"batch_normalization_at_once_by_{threads}{in_memory}_{name}",
         (IMAGE_LAYOUT, NEURON, TILE_PARAMETERS),
         {
             "threads": threads,
             "parts": THREADGROUPS_OF_CLUSTER if threads == THREADS_OF_LARGE_CLUSTER else 1,
             "has_narrow_vectors": is_cluster,
             "rows_of_thread": ROWS_AT_ONCE,
-            "most_channels": MOST_CHANNELS_AT_ONCE,
+            "in_memory": in_memory,
+            "kept_bytes": KEPT_BYTES if in_memory else 0,
+            "most_channels": MOST_CHANNELS_IN_MEMORY if in_memory else MOST_CHANNELS_AT_ONCE,
             "calls_functions": True,
             "neuron": name,
             "neuron_types": (name,),
@@ -210,19 +215,25 @@ def _family_at_once(name: str, threads: int) -> ShaderFamily:
     )
 
 
+NEURONS_AT_ONCE = NeuronType.NONE, NeuronType.RELU
+"""Images with other neurons are too rare to be normalized at once."""
 FAMILIES_AT_ONCE = {
-    threads: {kind: _family_at_once(NEURON_TYPE_NAMES[kind], threads) for kind in (NeuronType.NONE, NeuronType.RELU)}
-    for threads in (FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER)
+    f"{threads}{in_memory}": {
+        kind: _family_at_once(NEURON_TYPE_NAMES[kind], threads, in_memory) for kind in NEURONS_AT_ONCE
+    }
+    for threads, in_memory in (
+        *((threads, "") for threads in (FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER)),
+        (THREADS_OF_LARGE_CLUSTER, IN_MEMORY),
+    )
 }
-"""For images of few pixels on GPUs. Those with other neurons are too rare to be joined. Where there are no clusters,
-their threads are one threadgroup, for tests."""
+"""For images of few pixels on GPUs. Where there are no clusters, their threads are one threadgroup, for tests."""
 
 
 def families_of(function_name: str) -> dict[NeuronType, ShaderFamily]:
     """Those that have the kernel, as the end of its name says."""
     _, is_at_once, rest = function_name.partition(AT_ONCE)
     if is_at_once:
-        return FAMILIES_AT_ONCE[int(rest.partition("_")[0])]
+        return FAMILIES_AT_ONCE[rest.partition("_of_")[0]]
     if function_name.endswith(BY_CHANNELS):
         return FAMILIES_BY_CHANNELS
     return FAMILIES_OF_PARTS if function_name.endswith((FOURS, PAIRS)) else FAMILIES

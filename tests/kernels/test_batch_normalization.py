@@ -17,9 +17,16 @@ import mpsgrad as mg
 from mpsgrad import reference
 from mpsgrad.devices import Dispatch
 from mpsgrad.kernels import batch_normalization_at_once, batch_normalization_dispatch
-from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_in_clusters, plan_tiles, takes_singles
+from mpsgrad.kernels.batch_normalization_dispatch import (
+    plan_at_once,
+    plan_in_clusters,
+    plan_in_memory,
+    plan_tiles,
+    takes_singles,
+)
 from mpsgrad.kernels.batch_normalization_families import TILE_PARAMETERS
 from mpsgrad.kernels.normalization_encoder import NormalizationEncoder
+from mpsgrad.kernels.normalization_tiles import Tiles
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.testing import (
     assert_within,
@@ -475,6 +482,15 @@ class TestTheShadersOfGPUs:
         neuron = name and mg.NeuronDescriptor(name, 0.25)
         self.check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), "4096")
 
+    @pytest.mark.parametrize("shape", [(7, 40, 31, 99), (4, 26, 39, 127), (11, 12, 21, 315), (2, 54, 82, 114)])
+    @pytest.mark.parametrize("name", [None, "relu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_large_clusters_with_pixels_in_threadgroup_memory(self, device, shape, name, dtype):
+        if not device.has_clusters:
+            pytest.skip("the device has no clusters")
+        neuron = name and mg.NeuronDescriptor(name, 0.25)
+        self.check_one_kernel(Case.draw(shape, dtype, seed=16, neuron=neuron), "4096_in_memory")
+
     def check_one_kernel(self, case, threads):
         at_once = run(case)
         check(case, at_once)
@@ -561,6 +577,47 @@ class TestTheShadersOfGPUs:
     def test_clusters_own_all_pixels_where_that_is_faster(self, rows, channels, width, expected):
         tiles = plan_in_clusters(rows, channels, width, 132)
         assert (tiles and (tiles.width, tiles.across, tiles.row_lanes, tiles.tiles)) == expected
+
+    @pytest.mark.parametrize(
+        "rows, channels, width, channel_bytes, expected",
+        [
+            (8680, 99, 1, 2, (8, 512, 13)),
+            (7776, 127, 1, 4, (16, 256, 8)),
+            (2772, 315, 1, 8, (32, 128, 10)),
+            (6864, 309, 1, 4, (16, 256, 20)),
+            (4410, 353, 1, 8, None),
+            (6460, 432, 8, 2, (4, 1024, 14)),
+            (6460, 344, 8, 4, None),
+            (9648, 216, 8, 4, (2, 2048, 14)),
+            (10400, 114, 2, 4, (4, 1024, 15)),
+            (10401, 114, 2, 4, None),
+            (2208, 960, 4, 8, (8, 512, 30)),
+            (2208, 961, 1, 8, None),
+            (1025, 33, 1, 2, (8, 512, 5)),
+            (1024, 33, 1, 2, None),
+            (1025, 32, 1, 2, None),
+        ],
+    )
+    def test_clusters_keep_in_memory_what_fits_there(self, rows, channels, width, channel_bytes, expected):
+        tiles = plan_in_memory(rows, channels, width, channel_bytes, 132)
+        assert (tiles and (tiles.across, tiles.row_lanes, tiles.tiles)) == expected
+
+    @pytest.mark.parametrize(
+        "metal_type, tiles, expected",
+        [
+            ("float", Tiles(4, 2, 2048, 18, 1), True),
+            ("float", Tiles(2, 4, 1024, 28, 1), False),
+            ("float", Tiles(4, 2, 2048, 15, 1), False),
+            ("float", Tiles(4, 4, 1024, 18, 1), False),
+            ("float", Tiles(4, 2, 512, 58, 1), False),
+            ("half", Tiles(4, 2, 2048, 18, 1), False),
+        ],
+    )
+    def test_large_clusters_of_floats_take_turns(self, monkeypatch, metal_type, tiles, expected):
+        monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
+        encoder = object.__new__(batch_normalization_dispatch._TileEncoder)
+        encoder.metal_type = metal_type
+        assert encoder._take_turns(tiles) == expected
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1024, 4096), (1025, 4), (4495, 37), (7, 1)])
     @pytest.mark.parametrize("width", [1, 4])
