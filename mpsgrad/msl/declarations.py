@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mpsgrad.errors import ShaderError
 from mpsgrad.msl.compiler_names import name_library_functions
+from mpsgrad.msl.constant_expressions import integer_value
 from mpsgrad.msl.deduction import deduced_arguments
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import (
@@ -38,17 +41,29 @@ from mpsgrad.msl.tokens import (
 from mpsgrad.msl.type_names import one_name_each, type_names
 
 _IN_TYPES = frozenset("< > , * & ::".split())
+_SHORT_LITERAL = len(hex(1 << 60))
 _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "visible", "stitchable"})
 
 
 def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
+    _refuse_long_literals(tokens)
     tokens = name_library_functions(_without_other_names(tokens), fast_math)
     tokens = _declare_enumerations(_put_attributes_first(tokens))
     program = Program(one_name_each(_split_shifts(_tell_namespaces_apart(tokens))))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
+
+
+def _refuse_long_literals(tokens: list[Token]) -> None:
+    for token in tokens:
+        if token.kind == NUMBER and len(token.text) > _SHORT_LITERAL:
+            value = 0
+            with suppress(ShaderError):
+                value = integer_value([token], token)
+            if value >= 1 << 64:
+                raise error("integer literal is too large to be represented in any integer type", token)
 
 
 def _without_other_names(tokens: list[Token]) -> list[Token]:

@@ -14,6 +14,7 @@ from mpsgrad.msl.argument_buffers import refuse_unfillable_buffers
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
+from mpsgrad.msl.compound_literals import without_compound_literals
 from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.defaulted_constructors import one_default_constructor
 from mpsgrad.msl.diagnostics import shader_error
@@ -21,6 +22,7 @@ from mpsgrad.msl.emission import emit
 from mpsgrad.msl.entry_points import EntryPoints
 from mpsgrad.msl.expressions import VectorTypes
 from mpsgrad.msl.float_conversions import converting
+from mpsgrad.msl.friends import open_to_friends
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.function_parameters import functions_as_types
@@ -218,12 +220,12 @@ def _accepted(tokens: list[Token], version: tuple[int, int]) -> list[Token]:
 def _written_out(tokens: list[Token], backend: Backend, version: tuple[int, int]) -> list[Token]:
     """``tokens`` with other forms for those that a target has not, as far as that needs no outline of the program."""
     if not backend.has_case_ranges:
-        tokens = fill_ranges(expand_case_ranges(tokens))
+        tokens = without_compound_literals(fill_ranges(expand_case_ranges(tokens)))
         refuse_array_designators(tokens)
     tokens = one_default_constructor(tokens, backend.address_spaces)
     if backend.has_native_constructors:
         return tokens
-    tokens = specialise_for_vectors(tokens)
+    tokens = specialise_for_vectors(open_to_friends(tokens))
     return tokens if version < RECURSION else reflect_once(tokens)
 
 

@@ -230,6 +230,9 @@ class VectorOperators:
             if source.text(start) in (")", "]") and source.close(start) >= 0:
                 is_subscript = source.text(start) == "]"
                 start = source.close(start)
+                if start - 1 in self._brackets:
+                    start = self._brackets[start - 1] - 1
+                    continue
                 if is_subscript or source.kind(start - 1) == IDENTIFIER or source.text(start - 1) in (")", "]"):
                     start -= 1
                     continue

@@ -184,6 +184,7 @@ CASES = [
     (44, "int g(uint a, short b, int c) { return clamp(a, b, c); }", "its arguments are uint, short, int", "int g(short b, int c) { return clamp(c, int(b), c) + clamp(b, b, b) + max(b + b, c); }"),
     (44, "uint g(uint a, int b) { return mulhi(a, b); }", "call to 'mulhi' is ambiguous", "uint g(uint a, short b) { return mulhi(a, a) + clz(b) + popcount(true) + mul24(a, 3u); }"),
     (44, "bool g(uint a) { return isfinite(a); }", "neither half nor float", "int g(float a) { return clz(as_type<uint>(a)); }"),
+    (44, f"{HEAD}) {{ threadgroup_barrier(); }}", "no matching function for call to 'threadgroup_barrier'", f"{HEAD}) {{ threadgroup_barrier(mem_flags::mem_none); }}"),
     (44, "float4 g(float4 a, half4 b) { return max(a, b); }", "no matching function for call to 'max': its arguments are float4, half4", "float4 g(float4 a, half4 b) { return max(a, float4(b)) + max(a, 0.0); }"),
     (45, "float h(float v);\nfloat g(float v) { return h(v); }", "undefined symbol 'h'", "float h(float v);\nfloat g(float v) { return h(v); }\nfloat h(float v) { return v; }\nextern float elsewhere(float v);\nfloat k(float v) { float h(v); return elsewhere(h); }"),
     (47, "float g() { float vertex = 1; return 2; }", "expected unqualified-id: 'vertex' is a keyword", "float g() { float vertices = 1; return vertices; }"),

@@ -7,6 +7,7 @@ from metal_runner import LIBRARY
 from nvrtc import compile_for_cuda
 
 from mpsgrad.msl import translate
+from mpsgrad.msl.lint import lint
 from mpsgrad.runtime import compile
 
 SOURCE = """
@@ -60,6 +61,7 @@ def test_products() -> None:
     compile(LIBRARY + SOURCE).function("product")(32, a, b, c, threadgroup=32)
     assert (c[8:] == [3, 4] * 4).all()
     assert np.allclose(c[:8], a.astype(float) @ b.astype(float), atol=1e-5)
+    assert [str(each) for each in lint(LIBRARY + SOURCE)] == []
 
 
 def test_products_for_nvidia() -> None:

@@ -60,6 +60,7 @@ REFUSED = [
     ("kernel void f(device uint2* x, uint i [[thread_position_in_grid]]) { const uint2 v = {@i}; x[i] = v; }", "write uint2(x)"),
     ("kernel void f(device float* x) { @double y = x[0]; x[0] = y; }", "'double' is not supported in Metal"),
     ("#define REAL float\nfloat g(float x) { return (long @double)x; }", "'double' is not supported in Metal"),
+    ("kernel void f(device ulong* x) { x[0] = @18446744073709551616; }", "integer literal is too large to be represented in any integer type"),
     ("kernel void f(device float* x) { x[0] = @(1 + 2; }", "expected ')' to match this '('"),
     ("kernel void f(device float2* x) { float2 z = x[0]; x[1] = z - z.@operator * z.y; }", "'operator' is called by name, but the program declares none"),
     ("int g(int n) { return n < 1 ? 0 : @g(n - 1) + 1; }", "'g' calls itself: recursion needs Metal 2.4 or later"),

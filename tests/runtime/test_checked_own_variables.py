@@ -28,6 +28,7 @@ class Defect(NamedTuple):
     before: str = ""
 
 
+PAIR = "struct Pair { float a, b; };"
 WRITES = "thread float& r = v[1]; r = 2; "
 DEFECTS = [
     # Out of bounds.
@@ -53,13 +54,34 @@ DEFECTS = [
     Defect("a branch", "float v; if (x[0] <<>||<>> 1.5f) v = 2; return v * 2;", "'v' is read before it has a value"),
     Defect("a switch", "uint v; switch (n) { case 3: v = 1; break; <<||default: v = 3;>> } return v;", "'v' is read before it has a value"),
     Defect("sums from nothing", "float v[2]; <<||v[0] = v[1] = 0;>> for (uint k = 0; k < n; ++k) { v[k & 1] += x[k]; } return v[0];", "element 0 of 'v' is read before it has a value"),
-    Defect("components", "float4 v; v.xy = 1; <<||v.zw = v.yx;>> return v.x + v.z;", "'v' is read before it has a value"),
+    Defect("components", "float4 v; v.xy = 1; <<||v.zw = v.yx;>> return v.x + v.z;", "'v.z' is read before it has a value"),
     Defect("a vector of a table", "half3 v[2][2]; for (uint k = 0; k <<<||<=>> n; k += 2) v[k / 4][k / 2 % 2] = v[1][1] = half3(k); <<||v[0][1] = v[1][0] = 1;>> return v[1][0].y;", "element 2 of 'v' is read before it has a value"),
     Defect("flags", "bool v[4]; for (uint k = 0; k < n; k += <<2||1>>) v[k] = true; return v[0] && v[1];", "element 1 of 'v' is read before it has a value"),
     Defect("a loop of no turns", "int v; for (uint k = n; k < <<4||5>>; ++k) { v = k; } return max(v, 1);", "'v' is read before it has a value"),
     Defect("words of an array of the library", "array<uint, 4> v; for (uint k = 0; k < n<< - 1||>>; ++k) v[k] = k; return as_type<float>(v[3]);", "element 3 of 'v' is read before it has a value"),
     Defect("rows that a function gives values", "float v[3][2]; clear(v, n / 2<<||+ 1>>); thread float (&all)[3][2] = v; return all[2][1];", "element 5 of 'v' is read before it has a value", "template <typename T> void clear_all(thread T& v, uint n) { for (uint k = 0; k < n; ++k) for (uint j = 0; j < 2; ++j) v[k][j] = 0; }\nvoid clear(thread float (&v)[3][2], uint n) { clear_all(v, n); }"),
+    Defect("a member", "Pair p; p.a = 1; <<||p.b = 2;>> return p.a + p.b;", "'p.b' is read before it has a value", PAIR),
+    Defect("a struct", "Pair p; if (x[0] <<>||<>> 1.5f) p = {1, 2}; Pair q = p; return q.a;", "'p' is read before it has a value", PAIR),
+    Defect("a struct through a pointer", "Pair p; thread Pair* q = &p; q->a = 1; <<||q->b = 2;>> return p.b;", "'p.b' is read before it has a value", PAIR),
+    Defect("a member that a pointer reads", "Pair p; thread Pair* q = &p; <<||q->b = 2;>> return q->b;", "'p' is read before it has a value", PAIR),
+    Defect("structs of an array", "Pair v[4]; for (uint k = 0; k < n<< - 1||>>; ++k) v[k].b = k; return v[3].b;", "element 3 of 'v' is read before it has a value", PAIR),
+    Defect("members of members", "Deep d; d.pair.a = d.all[2].b = 1; d.v.xz = 1; <<||d.v.yw = 2; d.all[1].b = 3;>> return d.v.w + d.all[1].b;", "is read before it has a value", "struct Pair { float a, b; }; struct Deep { Pair pair, all[3]; uchar kind; float4 v; };"),
+    Defect("what a class keeps to itself", "Own o = Own::of(x[0], <<false||true>>); return o.get();", "'r.last' is read before it has a value", "class Own { float first, last; public: static Own of(float v, bool all) { Own r; r.first = v; if (all) r.last = v; r.first += r.last; return r; } float get() { return first; } };"),
+    Defect("an array in a struct that a loop fills", "Row r; for (uint k = 0; k < n<< - 1||>>; ++k) r.values[k] = k; return r.values[3];", "4 bytes from byte 12 on of 'r' is read before it has a value", "struct Row { float values[4]; uint count; };"),
+    Defect("a column", "float3x3 m; m[0] = m[1] = 1; <<||m[2][1] = 3;>> return m[2].y;", "'m' is read before it has a value"),
+    Defect("a matrix", "half2x2 m; <<||m = half2x2(1);>> return (m * half2(1)).x;", "'m' is read before it has a value"),
+    Defect("a packed vector", "packed_float3 p; if (x[0] <<>||<>> 1.5f) p = 1; return p.x;", "'p.x' is read before it has a value"),
+    Defect("an enumeration", "Kind k; <<if (x[0] > 1.5f)||>> k = Kind::b; return k == Kind::b;", "'k' is read before it has a value", "enum class Kind : uchar { a, b };"),
+    Defect("a union", "Bits b; <<||b.number = 1;>> return b.bits;", "'b.bits' is read before it has a value", "union Bits { float number; uint bits; };"),
+    Defect("a type of a template", "return last<float>(x, n<<||- 3>>);", "", "template <typename T> T last(device const T* x, uint n) { T v; for (uint k = n; k < 4; ++k) { v = x[k]; } return v; }"),
+    Defect("beside a lambda", "auto twice = [](float a) { return 2 * a; }; float v; if (x[0] <<>||<>> 1.5f) v = 2; return twice(1) + v;", "'v' is read before it has a value"),
+    Defect("in a lambda", "auto twice = [&](float a) { float v; if (x[0] <<>||<>> 1.5f) v = 2; return v * a; }; return twice(2);", "'v' is read before it has a value"),
     # What is no mistake, though it may look like one.
+    Defect("nothing in a class", "Plus plus; Plus other = plus; return apply(other, x[0]) + plus(1, 2);", "", "struct Plus { float operator()(float a, float b) { return a + b; } };\ntemplate <typename F> float apply(F f, float a) { return f(a, a); }"),
+    Defect("begun by its class", "Begun b; Made m; Two t; float s = b.a + m.a + t.b.a; return s;", "", "struct Begun { float a = 1, b; }; struct Made { float a; Made() : a(2) {} }; struct Two { Begun b; Made m; };"),
+    Defect("given by members", "Sum s; s.clear(); Sum t; t(2); Sum u; sincos(x[0], u.value); Sum v; put(v.value); return s.value + t.value + u.value + v.value;", "", "struct Sum { float value; void clear() { value = 0; } void operator()(float v) { value = v; } };\nvoid put(thread float& r) { r = 3; }"),
+    Defect("given as bits", "Flags f; f.low = 1; f.high = 2; Half h; h.v.x = 1; Half c = h; thread half2* p = &c.v; p->y = 2; return f.low + f.high + c.v.y;", "", "struct Flags { uint low : 3, high : 5; }; struct Half { half2 v; uint u; };"),
+    Defect("captured", "float v, w, u; Pair p; auto give = [&]() { v = 2; p.a = 3; }; give(); w = 1; auto get = [=]() { return w; }; auto put = [&u](float a) { u = a; }; put(get()); return v + p.a + u;", "", PAIR),
     Defect("behind the end", "float v[4] = {1, 2, 3, 4}, s = 0; thread float* end = v + 4; for (thread float* p = v; p != end; ++p) s += *p; return s + end[-1];", ""),
     Defect("neighbours", "float a = 1, b = 2; thread float* p = &b; thread float* q = &a; *p = *q; return b;", ""),
     Defect("given by functions", "float v[4], whole, c, r, o; put(v[1], 1); put(r, 1); Give()(o); Give g; g(v[2]); float s = sincos(x[0], c) + modf(x[1], whole); return v[1] + v[2] + r + o + s + c + whole;", "", "void put(thread float& r, float v) { r = v; }\nstruct Give { void operator()(thread float& r) const { r = 3; } };"),
@@ -92,7 +114,7 @@ def program(defects: Sequence[Defect], part: int, first: str) -> tuple[str, list
 
 def findings(source: str) -> tuple[KernelFinding, ...]:
     x, y = np.arange(1, 9, dtype=np.float32), np.zeros(2, np.float32)
-    return mg.compile(source).function("f").check(2, x, 4, y)
+    return mg.compile(source, language_version="3.2").function("f").check(2, x, 4, y)
 
 
 @pytest.mark.parametrize("defects, first", [(DEFECTS, ""), (DEFECTS[::9], ABREAST)], ids=["one by one", "abreast"])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.friends import open_classes
 from mpsgrad.msl.instrument.scopes import has_constructors
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
@@ -67,17 +68,19 @@ def instrument(
 
     ``strings`` are the names that the program has for its string literals.
     """
+    # Checks reach the members of objects from anywhere.
+    open_classes(program.tokens)
     read = Source(program.tokens, program, (4, 0), False, source, filename)
-    weaver = Weaver(read, strings.values())
+    words = {token.text for token in program.tokens if token.kind == IDENTIFIER}
+    granule = next(
+        (size for size, names in _SMALL_TYPES.items() if any(name in word for word in words for name in names)), 4
+    )
+    weaver = Weaver(read, strings.values(), granule)
     plain = [each for each in program.kernels if each.template is None and _host_name(each) == kernel]
     for function in read.functions:
         if function.kernel is None or function.kernel in plain or (not plain and function.kernel.template is not None):
             weaver.weave(function)
     woven = weaver.woven
-    words = {token.text for token in program.tokens if token.kind == IDENTIFIER}
-    granule = next(
-        (size for size, names in _SMALL_TYPES.items() if any(name in word for word in words for name in names)), 4
-    )
     return Instrumentation(
         weaver.edits.applied(),
         tuple(sorted(woven.members)),

@@ -85,7 +85,7 @@ class DeclaratorReader:
         """Whether what stands behind a type at ``index`` declares a variable."""
         position = index
         in_brackets = self._text(position) == "("
-        if in_brackets and self._text(position + 1) not in ("*", "&"):
+        if in_brackets and self._text(position + 1) not in ("*", "&") and not self._source.is_type(index - 1):
             return False
         while position < stop and self._text(position) in _DECLARATOR_WORDS:
             position += 1
@@ -93,7 +93,7 @@ class DeclaratorReader:
             return False
         following = self._text(position + 1) if position + 1 < stop else ";"
         if in_brackets:
-            return following == ")" and self._text(position + 2) == "["
+            return following == ")" and self._text(position + 2) in ("[", "=", ";", ",", "{")
         return following in ("=", ";", ",", "[", "(", "{")
 
     def read(self, index: int, stop: int) -> Declarator:

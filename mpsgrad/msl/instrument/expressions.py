@@ -10,7 +10,7 @@ from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Source
 from mpsgrad.msl.instrument.edits import Edits
 from mpsgrad.msl.instrument.own_variables import holder_of
 from mpsgrad.msl.instrument.scopes import Meaning, Scopes
-from mpsgrad.msl.instrument.sites import Site, Woven, is_swizzle
+from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven, is_swizzle
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.tokens import SITE, Token
@@ -142,19 +142,27 @@ class ExpressionWeaver:
         if context in ("none", "base", "address"):
             return
         site = self._site(node.start, node.end)
-        if meaning.watched is None:
+        number = meaning.watched
+        if number is not None and path and node.kind == "name":
+            number = self._own_name(".".join((name, *path)))
+        if number is None:
             self.edits.before(node.start, self._check("lent_mtl", context, path), "(")
             self.edits.after(node.end - 1, ",", site, ")")
         else:
             check = "lend_mtl" if context == "lend" else "known_mtl"
             self.edits.before(node.start, self._check(check, context, path), "(", holder_of(name), ",")
-            self.edits.after(node.end - 1, ",", str(meaning.watched), ",", site, ")")
+            self.edits.after(node.end - 1, ",", str(number), ",", site, ")")
+
+    def _own_name(self, name: str) -> int:
+        """The number of a thread's own variable, or of a part of one, that findings call ``name``."""
+        self.woven.own.append(name)
+        return OWN_NAMES + len(self.woven.own) - 1
 
     def _root(self, node: Node) -> tuple[str, Meaning]:
-        """The variable that ``node`` is or is an element of, without a pointer between them; its name is empty if there
-        is none."""
+        """The variable that ``node`` is or is a part of, without a pointer between them; its name is empty if there is
+        none."""
         node = node.inner
-        while node.kind == "subscript":
+        while node.kind in ("subscript", "member"):
             node = node.parts[0].inner
         meaning = self._scopes.meaning(node.text) if node.kind == "name" and node.end == node.start + 1 else None
         return (node.text, meaning) if meaning is not None else ("", Meaning())
@@ -277,6 +285,8 @@ class ExpressionWeaver:
             self._arguments(arguments, frozenset(), may_write=True)
             return
         name = function.text
+        if self._root(function)[1].watched is not None:
+            self._visit(function, "designate")
         if name not in self._source.program.functions and self._library_call(node, name, arguments):
             return
         if context in ("write", "update") or (context == "place"):
@@ -356,11 +366,16 @@ class ExpressionWeaver:
             edits.replace(function.place, f"{name}_checked_mtl")
             if arguments:
                 edits.before(arguments[0].start, self._site(node.start, node.end), ",")
-            self._arguments(arguments, ())
+            self._matrices(arguments)
             return True
         if name in _ALL_LANES:
             edits.before(node.start, "checked_lanes_mtl", "(")
             edits.after(node.end - 1, ",", self._lane_site(), ",", self._site(node.start, node.end), ")")
-            self._arguments(arguments, ())
+            self._matrices(arguments)
             return True
         return False
+
+    def _matrices(self, arguments: Sequence[Node]) -> None:
+        """Notes the edits for what a function of simdgroup matrices takes, which may give the first one its value."""
+        for position, argument in enumerate(arguments):
+            self._visit(argument, "read" if position else "designate")

@@ -50,13 +50,14 @@ def holder_of(name: str) -> str:
 class OwnVariables:
     """Those of one function at a time."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, granule: int) -> None:
         self._source = source
         self._text = source.text
+        self._granule = str(granule)
         self._unions = {source.text(k + 1) for k in source.places("union")}
         self._holds: dict[str, bool] = {}
         self._with_address: frozenset[str] = frozenset()
-        self._can_fence = self._can_watch = False
+        self._can_fence = False
 
     def enter(self, function: Function) -> None:
         """Looks at what the function does with its variables."""
@@ -67,18 +68,19 @@ class OwnVariables:
             for k in source.places("&", start=body.start, end=body.stop)
             if not self._ends_operand(k - 1) and source.kind(k + 1) == IDENTIFIER
         )
-        brackets = source.places("[", start=body.start, end=body.stop)
-        # The variables that a lambda expression names are not those that it would have to.
-        self._can_watch = not any(self._begins_lambda(k) for k in brackets)
         self._can_fence = not source.places("decltype", start=body.start, end=body.stop)
 
     def _ends_operand(self, index: int) -> bool:
         is_word = self._source.kind(index) in (IDENTIFIER, NUMBER) and self._text(index) != "return"
         return is_word or self._text(index) in (")", "]")
 
-    def _begins_lambda(self, index: int) -> bool:
-        is_attribute = self._text(index - 1) == "[" or self._text(index + 1) == "["
-        return not is_attribute and not self._ends_operand(index - 1)
+    def _is_captured(self, name: str, start: int, end: int) -> bool:
+        """Whether a lambda expression between ``start`` and ``end`` names a variable: what holds the flags is none that
+        it captures."""
+        return any(
+            start < each.start < end and self._source.places(name, start=each.start, end=each.body_close)
+            for each in self._source.lambdas
+        )
 
     def of(self, declarator: Declarator, name_at: int, words: Collection[str], end: int, scope_end: int) -> Own | None:
         """What is done with the variable that is declared at ``name_at``, None for nothing; ``words`` are those before
@@ -93,20 +95,17 @@ class OwnVariables:
         is_number = any(kind is not None and (kind.is_scalar or kind.is_vector) and not kind.packed for kind in types)
         is_struct = any(self._is_class(word) for word in words)
         has_address = declarator.name in self._with_address
+        can_watch = self._can_fence and not has_value and not self._is_captured(declarator.name, name_at, scope_end)
         if declarator.is_array:
             is_open = any(
                 self._text(k) == "[" and self._text(k + 1) == "]" for k in range(name_at, declarator.end)
             )
             fenced = self._can_fence and not is_open and value not in ("(", "{" if is_struct else "")
-            return Own(fenced, fenced and not has_value and not is_struct and self._can_watch)
-        if is_struct:
-            if not has_address and not any(self._has_array(word) for word in words):
-                return None
-            fenced = self._can_fence and value not in ("(", "{")
-            return Own(fenced, fenced and "array" in words and not has_value and self._can_watch)
-        if is_number and not has_value and self._can_fence and self._can_watch:
-            if has_address or not self._begins_with_value(declarator.name, end, scope_end):
-                return Own(True, True)
+            return Own(fenced, fenced and can_watch)
+        if can_watch and (has_address or not self._begins_with_value(declarator.name, end, scope_end)):
+            return Own(True, True)
+        if is_struct and (has_address or any(self._has_array(word) for word in words)):
+            return Own(self._can_fence and value not in ("(", "{"), False)
         return Own(False, False) if is_number and has_address else None
 
     def _is_class(self, word: str) -> bool:
@@ -164,9 +163,10 @@ class OwnVariables:
             kind, own = f"type_of_{name}_mtl", holder_of(name)
             words: list[str | Token] = []
             if each.own is not None and each.own.fenced:
-                holder = "watched_own_mtl" if each.own.watched else "fenced_own_mtl"
+                watched = f"watched_own_mtl<{kind}, {self._granule}>"
+                holder = watched if each.own.watched else f"fenced_own_mtl<{kind}>"
                 edits.replace(each.declarator.place, kind)
-                edits.after(each.declarator.end - 1, ";", f"{holder}<{kind}>", own)
+                edits.after(each.declarator.end - 1, ";", holder, own)
                 for value in each.values:
                     equals = () if self._text(each.declarator.end) == "=" else ("=",)
                     edits.before(value.start, *equals, "{", "{", "}", ",")

@@ -13,7 +13,7 @@ from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.own_variables import Declared, OwnVariables
 from mpsgrad.msl.instrument.scopes import Meaning, constants
-from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES
+from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
@@ -26,7 +26,7 @@ _MOST_SITES = 60000
 class Weaver(ExpressionWeaver):
     """Notes the edits for the functions of one source."""
 
-    def __init__(self, source: Source, strings: Collection[str]) -> None:
+    def __init__(self, source: Source, strings: Collection[str], granule: int) -> None:
         super().__init__(source)
         self._strings = strings
         self._function: Function | None = None
@@ -35,7 +35,7 @@ class Weaver(ExpressionWeaver):
         self._scope_end = 0
         self._can_declare_more = False
         self._switches: set[int] = set()
-        self._own = OwnVariables(source)
+        self._own = OwnVariables(source, granule)
         self._declarators = DeclaratorReader(source, self._scopes.is_variable)
         self.constants, self._knows_all_constants = constants(source)
 
@@ -273,10 +273,7 @@ class Weaver(ExpressionWeaver):
                     raise NotUnderstood(found.end)
                 threadgroup.append((index, found.end, found.name))
             own = self._own.of(found, index, words, stop, self._scope_end) if can_add else None
-            number = None
-            if own is not None:
-                number = OWN_NAMES + len(self.woven.own)
-                self.woven.own.append(found.name)
+            number = None if own is None else self._own_name(found.name)
             index = found.end
             runtime = not base_is_constant
             values: Sequence[Node] = ()

@@ -41,6 +41,7 @@ _FLOATING_ONLY = """
 _OF_VECTORS = "cross distance distance_squared dot faceforward reflect"
 _INTEGERS_ONLY = "absdiff addsat clz ctz hadd madhi madsat mulhi popcount reverse_bits rhadd rotate subsat"
 _NUMBERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
+_BARRIERS = frozenset({"threadgroup_barrier", "simdgroup_barrier"})
 _PROMOTED = frozenset({"bool", "char", "uchar", "short", "ushort"})
 
 
@@ -52,8 +53,12 @@ _PROMOTED = frozenset({"bool", "char", "uchar", "short", "ushort"})
 )
 def arguments_choose_one_overload(source: Source) -> Iterator[Found]:
     """Sees scalars whose types can be told: literals, declared variables, casts and arithmetic on them; and vectors of
-    different types. Mixtures of scalars and vectors are left to the compiler."""
+    different types. Mixtures of scalars and vectors are left to the compiler. Of barriers it sees those without flags.
+    """
     expressions = expressions_of(source)
+    for index in source.calls(_BARRIERS):
+        if source.close(index + 1) == index + 2 and source.text(index) not in source.declared_functions:
+            yield source.tokens[index], f"no matching function for call to '{source.text(index)}': it takes mem_flags"
     floats = ("half", "float", "bfloat") if source.version >= (3, 1) else ("half", "float")
     overloads = {name: (*_NUMBERS, *floats) for name in _OVERLOADED_ON_ALL.split()}
     overloads |= {name: floats for name in (_FLOATING_ONLY + _OF_VECTORS).split()}

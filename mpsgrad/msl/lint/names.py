@@ -10,11 +10,13 @@ from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import SIZES, built_in
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS, NOT_IN_METAL
 from mpsgrad.msl.lint.near_names import did_you_mean, nearest
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import object_before
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
 
 _WORDS = frozenset(
@@ -67,7 +69,7 @@ def names_are_declared(source: Source) -> Iterator[Found]:
     for start, end, _ in names.bodies:
         for index in names.uses(start, end):
             text = source.text(index)
-            if names.is_declared(index) or text.startswith("__builtin_"):
+            if names.is_declared(index) or text.startswith("__builtin_") or text.endswith(RENAMED_SUFFIX):
                 continue
             if source.text(index + 1) == "(" and NOT_IN_METAL.match(text):
                 continue
@@ -202,7 +204,8 @@ class _Names:
         while source.text(index) in ("*", "&", "&&") or source.text(index) in _QUALIFIERS:
             index -= 1
         if source.text(index) == "(":
-            return source.text(self._source.close(index) + 1) in ("(", "[")
+            behind = source.text(source.close(index) + 1)
+            return behind in ("(", "[") or behind in ("=", ";", ",", ")") and self._points_somewhere(index - 1)
         if source.text(index) == ",":
             return self._is_in_declaration(index + 1)
         if source.text(index) == ">":
@@ -212,6 +215,14 @@ class _Names:
         if source.kind(index) != IDENTIFIER:
             return False
         return source.is_type(index) or source.variable(source.text(index), index) is None
+
+    def _points_somewhere(self, index: int) -> bool:
+        """Whether a type that ends at ``index`` says in which memory it lies."""
+        while self._source.kind(index) == IDENTIFIER or self._source.text(index) == "::":
+            if self._source.text(index) in ADDRESS_SPACES:
+                return True
+            index -= 1
+        return False
 
     def _is_in_declaration(self, index: int) -> bool:
         """Whether what stands behind a comma or an opening bracket may be a declarator or an enumerator."""

@@ -4,21 +4,25 @@
 //@ own_variables_mtl : checks_mtl
 enum : uint { OWN_FENCE_MTL = 64, MOST_FLAGS_MTL = 4096 };
 
-// Bytes of the numbers that an object is made of, 0 where it is not made of numbers alone.
-template <typename T, typename = void> struct number_mtl { static constexpr uint bytes = integer_mtl<T>::value ? sizeof(T) : 0; };
-template <typename T> struct number_mtl<T, decltype((void)((T *)0)->values_mtl)> { static constexpr uint bytes = number_mtl<decltype(T::values_mtl)>::bytes; };
-template <> struct number_mtl<bool> { static constexpr uint bytes = sizeof(bool); };
-template <> struct number_mtl<half> { static constexpr uint bytes = sizeof(half); };
-template <> struct number_mtl<float> { static constexpr uint bytes = sizeof(float); };
-template <typename T, size_t N> struct number_mtl<T[N]> { static constexpr uint bytes = number_mtl<T>::bytes; };
-template <typename E, int N> struct number_mtl<vec_mtl<E, N>> { static constexpr uint bytes = number_mtl<E>::bytes; };
+// Bytes of the numbers that an object is made of, at least ``G`` of them in classes; 0 where it may begin with a value, or
+// has none.
+template <typename T, uint G, typename = void> struct number_mtl {
+  static constexpr bool is_class = (__is_class(T) || __is_union(T)) && !__is_empty(T) && __is_trivially_constructible(T);
+  static constexpr uint bytes = integer_mtl<T>::value || __is_enum(T) ? sizeof(T) : is_class ? G : 0;
+};
+template <typename T, uint G> struct number_mtl<T, G, decltype((void)((T *)0)->elements_mtl)> { static constexpr uint bytes = 0; };
+template <uint G> struct number_mtl<bool, G> { static constexpr uint bytes = sizeof(bool); };
+template <uint G> struct number_mtl<half, G> { static constexpr uint bytes = sizeof(half); };
+template <uint G> struct number_mtl<float, G> { static constexpr uint bytes = sizeof(float); };
+template <typename T, size_t N, uint G> struct number_mtl<T[N], G> { static constexpr uint bytes = number_mtl<T, G>::bytes; };
+template <typename E, int N, uint G> struct number_mtl<vec_mtl<E, N>, G> { static constexpr uint bytes = number_mtl<E, G>::bytes; };
 
 template <typename T> struct element_mtl { static constexpr uint bytes = sizeof(T) / (contained_mtl<bare_mtl<T>>::count == 0 ? 1 : contained_mtl<bare_mtl<T>>::count); };
 template <typename T, size_t N> struct element_mtl<T[N]> { static constexpr uint bytes = element_mtl<T>::bytes; };
 
 template <typename T> struct fenced_own_mtl { uchar before[OWN_FENCE_MTL]; T object; uchar after[OWN_FENCE_MTL]; };
-template <typename T> struct watched_own_mtl {
-  static constexpr uint number = number_mtl<T>::bytes, flags = number == 0 || sizeof(T) / number > MOST_FLAGS_MTL ? 0 : sizeof(T) / number;
+template <typename T, uint G> struct watched_own_mtl {
+  static constexpr uint number = number_mtl<T, G>::bytes, flags = number == 0 || sizeof(T) / number > MOST_FLAGS_MTL ? 0 : sizeof(T) / number;
   uchar before[OWN_FENCE_MTL];
   T object;
   uchar after[OWN_FENCE_MTL], known[flags + 1];
@@ -35,8 +39,8 @@ IN_TURN_MTL void own_leaves_mtl(uint thread) { checks_mtl->thread[thread].own -=
 // A variable is in the table while this object lives, which is declared behind it.
 struct own_variable_mtl {
   template <typename T> own_variable_mtl(__private fenced_own_mtl<T> &own, uint name) { own_enters_mtl((ulong)&own.object, sizeof(T), 0, 0, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread_mtl_now()); }
-  template <typename T> own_variable_mtl(__private watched_own_mtl<T> &own, uint name) {
-    typedef watched_own_mtl<T> W;
+  template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name) {
+    typedef watched_own_mtl<T, G> W;
     for (uint k = 0; k < W::flags; k++) own.known[k] = 0;
     own_enters_mtl((ulong)&own.object, sizeof(T), W::flags != 0 ? (ulong)&own.known : 0, W::number, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread_mtl_now());
   }
@@ -100,8 +104,8 @@ IN_TURN_MTL void no_value_mtl(uint offset, uint size, uint bytes, uint access, u
   report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, access, size, name, element, offset, bytes));
 }
 // An access to a part of a watched variable by its name.
-template <uint K, typename P, typename T, typename B> __attribute__((always_inline)) inline decltype(auto) known_mtl(__private watched_own_mtl<T> &own, B &&object, uint name, uint site) {
-  typedef watched_own_mtl<T> W;
+template <uint K, typename P, typename T, uint G, typename B> __attribute__((always_inline)) inline decltype(auto) known_mtl(__private watched_own_mtl<T, G> &own, B &&object, uint name, uint site) {
+  typedef watched_own_mtl<T, G> W;
   typedef described_mtl<typename referred_mtl<B>::type, K, P, true> a;
   if constexpr (W::flags != 0 && a::is_access) {
     ulong offset = (ulong)&object - (ulong)&own.object;
@@ -121,7 +125,7 @@ template <uint K, typename P, typename T, typename B> __attribute__((always_inli
   return (object);
 }
 // The same where a reference is bound to it: the elements of an array are checked where they are accessed.
-template <uint K, typename P, typename T, typename B> __attribute__((always_inline)) inline decltype(auto) lend_mtl(__private watched_own_mtl<T> &own, B &&object, uint name, uint site) {
+template <uint K, typename P, typename T, uint G, typename B> __attribute__((always_inline)) inline decltype(auto) lend_mtl(__private watched_own_mtl<T, G> &own, B &&object, uint name, uint site) {
   if constexpr (form_mtl<bare_mtl<typename referred_mtl<B>::type>>::value == ARRAY_MTL) return (object);
   else return known_mtl<K, P>(own, object, name, site);
 }
