@@ -56,13 +56,14 @@ if TYPE_CHECKING:
     from mpsgrad.msl.analysis.elements import IndexOfElement
     from mpsgrad.msl.analysis.exits import Exits
     from mpsgrad.msl.analysis.guards import Guard
-    from mpsgrad.msl.analysis.neighbours import IndexOfNeighbours
+    from mpsgrad.msl.analysis.neighbours import Neighbours
     from mpsgrad.msl.analysis.source import Source
 
 _ROLLED = "clang loop unroll(disable)"
 _NEVER = "if (never_mtl())"
 _PASSED_BY = f"{_NEVER} {{}} else"
 _KEPT = "kept_value_mtl"
+_FIRST, _STEPS = "first_mtl", "steps_mtl"
 
 _TARGETS = ("cuda", "opencl")
 
@@ -164,12 +165,12 @@ class _Guidance(NamedTuple):
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
-    indices: Sequence[IndexOfNeighbours] = ()
+    neighbours: Neighbours | None = None
     elements: Sequence[IndexOfElement] = ()
     guards: Sequence[Guard] = ()
     analysed: Source | None = None
 
-    def put_into(self, forms: VectorForms, backend: Backend) -> None:
+    def put_into(self, forms: VectorForms, backend: Backend, spelling: Callable[[str], str]) -> None:
         """Writes all of them at their places in the program."""
         for loop in self.rolled:
             if loop.kind == "pragma":
@@ -186,13 +187,27 @@ class _Guidance(NamedTuple):
                 forms.put_before(token, f"{way} ")
         if self.exits is not None:
             self._keep_inside(self.exits, forms)
-        for first, closing, attribute in self.indices:
-            position = backend.neighbours[attribute]
-            forms.put_before(first, "(long)(int)((")
-            forms.put_before(closing, f") - {position}) + (long){position}")
+        if self.neighbours is not None:
+            self._show_neighbours(self.neighbours, forms, backend, spelling)
         for first, behind in self.elements:
             forms.put_before(first, "((")
             forms.put_before(behind, ") + zero_mtl())")
+
+    @staticmethod
+    def _show_neighbours(
+        neighbours: Neighbours, forms: VectorForms, backend: Backend, spelling: Callable[[str], str]
+    ) -> None:
+        """Makes sums of positions and of what threads agree about; ``spelling`` gives a name in the target."""
+        for first, closing, attribute in neighbours.indices:
+            position = backend.neighbours[attribute]
+            forms.put_before(first, "(long)(int)((")
+            forms.put_before(closing, f") - {position}) + (long){position}")
+        for stride in neighbours.strides:
+            name = spelling(stride.name.text)
+            forms.put_before(stride.declared, f", {_STEPS} = 0, {name}")
+            forms.put_before(stride.condition, f"{name} = {_FIRST} + {_STEPS}, (")
+            forms.put_before(stride.tested, ")")
+            stride.name.text, stride.stepped.text = _FIRST, _STEPS
 
     @staticmethod
     def _keep_inside(exits: Exits, forms: VectorForms) -> None:
@@ -262,13 +277,13 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
     from mpsgrad.msl.analysis.guards import guards_of
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
-    from mpsgrad.msl.analysis.neighbours import indices_of_neighbours
+    from mpsgrad.msl.analysis.neighbours import neighbours_of
 
     return _Guidance(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
-        indices_of_neighbours(analysed) if backend.neighbours and launch == "row" else (),
+        neighbours_of(analysed) if backend.neighbours and launch == "row" else None,
         indices_of_elements(analysed) if backend.guards_flow else (),
         guards_of(analysed) if backend.last_position and launch == "row" else (),
         analysed,
@@ -331,7 +346,7 @@ class _Translator:
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
-        guidance.put_into(forms, backend)
+        guidance.put_into(forms, backend, self._names.spelling)
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None

@@ -26,6 +26,10 @@ FOUND = [
     "const uint2 at = p; y[at.y * sizes.columns + uint(at.x)] = 1;",
     "device float* row = y + p.y * sizes.columns; row[p.x + offset - offset] = 1;",
     "y[(p.y * sizes.columns + (p.x))] = x[0];",
+    "threadgroup float shared[64]; shared[l.y * 8 + l.x] = 1; y[0] = shared[0];",
+    "threadgroup float shared[8][9]; shared[l.y][l.x + 1] = 1; y[0] = shared[0][0];",
+    "for (uint k = p.x; k < sizes.columns; k += 8) y[p.y * sizes.columns + k] = 1;",
+    "for (uint k = l.x + 1; k < 64; k += 8) y[k] = 1;",
     "if (p.x >= sizes.columns) return; if (p.y >= sizes.rows) { return; } y[p.y * sizes.columns + p.x] = 1; return;",
 ]
 LEFT = [
@@ -35,8 +39,14 @@ LEFT = [
     "y[p.x * sizes.rows + p.y] = 1;",
     "y[offset - p.x] = 1;",
     "y[(p.y + p.x) & 7] = 1;",
-    "for (uint k = p.x; k < sizes.columns; k += 8) y[p.y * sizes.columns + k] = 1;",
-    "threadgroup float shared[64]; shared[l.y * 8 + l.x] = 1; y[0] = shared[0];",
+    "for (uint k = p.x; k < sizes.columns; k *= 8) y[p.y * sizes.columns + k] = 1;",
+    "for (uint k = p.x; k < sizes.columns; k += 8) { y[k + offset] = 1; k += 1; }",
+    "for (uint k = p.x; k < sizes.columns; k += k) y[k + offset] = 1;",
+    "for (uint k = p.x; k < sizes.columns; k += 8, k++) y[k + offset] = 1;",
+    "for (uint k = p.x, m = 0; k < sizes.columns; k += 8) y[k + m] = 1;",
+    "for (ushort k = p.x; k < sizes.columns; k += 8) y[k + offset] = 1;",
+    "for (uint k = p.x; (k += 1) < sizes.columns; k += 8) y[k + offset] = 1;",
+    "for (uint k = p.x; k < sizes.columns; k += 8.5f) y[k + offset] = 1;",
     "if (x[0] > 0) { y[p.x + 64] = 1; return; } y[p.x + offset] = 2;",
     "for (int k = 0; k < 4; k++) { if (x[k] > 0) return; } y[p.x + offset] = 2;",
     "float own[64] = {}; own[l.y * 8 + l.x] = 1; y[0] = own[offset];",
@@ -58,6 +68,31 @@ def test_sums_with_a_position_are_found(body: str) -> None:
 @pytest.mark.parametrize("body", LEFT)
 def test_other_indices_are_left(body: str) -> None:
     assert MARK not in translate(kernel(body), "opencl", launch="row").source
+
+
+STRIDED = """
+    for (uint local = p.x; local < n; local += 8) y[local] = x[local];
+    for (int k = int(l.x) - 8; k < int(n); k += 16) { if (k < 0) continue; y[uint(k) + 100] = x[k]; }
+    for (uint k = l.x + 1; k <= n; k += sizes.columns) { if (k > 40) break; y[199 + k] = x[k - 1]; }
+    for (uint k = l.x; k < 8; k += 5 + l.x) for (uint m = k; m < n; m += 8) { uint place = m + 300; y[place] = x[m]; }
+    for (uint k = offset + p.x; k + 8 < 24; k += 8) y[400 + k + 8] = 7;
+"""
+
+
+def test_loops_that_begin_at_a_position(opencl_device: mg.Device) -> None:
+    source = kernel(f"const uint n = sizes.rows; {STRIDED}")
+    assert translate(source, "opencl", launch="row").source.count("first_mtl +") == 6
+    f = mg.compile(source, device=opencl_device).function("f")
+    x = np.arange(1, 61, dtype=np.float32)
+    y = np.zeros(500, np.float32)
+    f((8, 1), x, y, {"rows": 53, "columns": 8}, 2**32 - 8, threadgroup=(8, 1))
+    expected = np.zeros(500, np.float32)
+    for first, count in ((0, 53), (200, 40), (300, 53)):
+        expected[first : first + count] = x[:count]
+    places = np.arange(-8, 53) % 16 < 8
+    expected[100:153] = np.where(places[8:], 0, x[:53])
+    expected[400:424] = 7
+    assert y.tolist() == expected.tolist()
 
 
 def test_operators_are_left() -> None:

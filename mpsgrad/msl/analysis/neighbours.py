@@ -13,12 +13,14 @@ end, and Intel's vectorizer would take what threads disagree about for the same,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from mpsgrad.msl.analysis.guards import returns_from_outside
 from mpsgrad.msl.analysis.positions import Positions, changes
 from mpsgrad.msl.analysis.source import Source, Variable
 from mpsgrad.msl.analysis.statements import Range
+from mpsgrad.msl.analysis.strides import Stride, strides_of
 from mpsgrad.msl.analysis.types import Type, built_in
 from mpsgrad.msl.tokens import PUNCTUATION, Token
 
@@ -28,7 +30,7 @@ _OF_NEIGHBOURS = frozenset(
         "thread_index_in_simdgroup",
     }
 )  # fmt: skip
-_FAR = ("device", "constant")
+_SHARED = ("device", "constant", "threadgroup")
 _WITHIN_TERMS = frozenset("( [ . -> * / % ~ ::".split())
 _DEEPEST = 8
 
@@ -41,31 +43,55 @@ class IndexOfNeighbours(NamedTuple):
     attribute: str
 
 
-def indices_of_neighbours(source: Source) -> list[IndexOfNeighbours]:
-    """Such indices into device and constant memory in the kernels of ``source``."""
-    return [found for function in source.functions for found in _Kernel(source, function).indices()]
+class Neighbours(NamedTuple):
+    """The indices of neighbouring threads, and the loops whose variables begin with a position."""
+
+    indices: list[IndexOfNeighbours]
+    strides: list[Stride]
+
+
+def neighbours_of(source: Source) -> Neighbours:
+    """All of them in the kernels of ``source``; the indices are those into memory that threads share."""
+    kernels = [_Kernel(source, function) for function in source.functions if function.kernel]
+    kernels = [kernel for kernel in kernels if kernel.is_told()]
+    return Neighbours(
+        [found for kernel in kernels for found in kernel.indices()],
+        [found for kernel in kernels for found in kernel.strides()],
+    )
 
 
 class _Kernel(Positions):
-    """The indices in one function; only kernels know their threads' positions."""
+    """The indices and the loops of one kernel."""
+
+    def is_told(self) -> bool:
+        """Whether it gets a position, and a compiler may be told of its neighbours."""
+        return self.has(_OF_NEIGHBOURS) and returns_from_outside(self._source, self._function)
+
+    def strides(self) -> Iterator[Stride]:
+        for variable, stride in self._strides.values():
+            if variable.initialiser is not None and self._position_in(variable.initialiser) is not None:
+                yield stride
+
+    @cached_property
+    def _strides(self) -> dict[int, tuple[Variable, Stride]]:
+        """The loops that may be such, by the places of their variables."""
+        return {found[0].place: found for found in strides_of(self._source, self._function)}
 
     def indices(self) -> Iterator[IndexOfNeighbours]:
         source = self._source
-        if not self.has(_OF_NEIGHBOURS) or not returns_from_outside(source, self._function):
-            return
         for opening in source.places("[", start=self._function.body_open, end=self._function.body_close):
             start, end = opening + 1, source.close(opening)
-            if end < 0 or self._is_position(start, end) or not self._is_far(opening):
+            if end < 0 or self._is_position(start, end) or not self._is_shared(opening):
                 continue
             kind = self._expressions.type_of(start, end)
             attribute = self._position_in((start, end))
             if kind is not None and kind.value == Type("uint") and attribute is not None:
                 yield IndexOfNeighbours(source.tokens[start], source.tokens[end], attribute)
 
-    def _is_far(self, opening: int) -> bool:
-        """Whether the bracket at ``opening`` stands behind a pointer to memory that may be large."""
+    def _is_shared(self, opening: int) -> bool:
+        """Whether the bracket at ``opening`` stands behind a pointer to memory that threads share, or such an array."""
         base = self._expressions.type_of(self._source.chain_start(opening), opening)
-        return base is not None and base.pointers > 0 and base.space in _FAR
+        return base is not None and base.pointers > 0 and base.space in _SHARED
 
     def _position_in(self, place: Range, depth: int = 0) -> str | None:
         """The attribute of a position that is a term of the sum at ``place``, by itself or in a variable."""
@@ -100,8 +126,10 @@ class _Kernel(Positions):
         if variable is None or components not in ([], [".", "x"]):
             return None
         attribute = self._attribute(variable)
-        if attribute is not None or variable.initialiser is None or changes(source, variable):
+        if attribute is not None or variable.initialiser is None:
             return attribute
+        if variable.place not in self._strides and changes(source, variable):
+            return None
         first, last = variable.initialiser
         if components:
             # A position with several components has no other terms.

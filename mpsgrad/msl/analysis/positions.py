@@ -34,9 +34,11 @@ class Positions:
         return self._attributes.get(id(self._source.tokens[variable.place]))
 
 
-def changes(source: Source, variable: Variable) -> bool:
-    """Whether a variable may get another value than its first."""
+def changes(source: Source, variable: Variable, besides: int = -1) -> bool:
+    """Whether a variable may get another value than its first, but by the assignment to its name at ``besides``."""
     for index in source.places(variable.name, start=variable.place + 1, end=variable.last):
+        if index == besides:
+            continue
         behind = index + (2 if source.text(index + 1) == "." else 0)
         if source.text(behind + 1) in _CHANGING or source.text(index - 1) in ("++", "--", "&"):
             return True
