@@ -299,7 +299,8 @@ class OpenCLDevice(Device):
 
         sizes = self._pointee_sizes if options is not None else None
         box = partial(self._compile, source, name, options, "box") if options is not None else None
-        return OpenCLLibrary(program_of, launch, kept.kernels, sizes, box)
+        narrow = partial(self._compile, source, name, options, "narrow") if self.tuning == "cpu-avx2" else None
+        return OpenCLLibrary(program_of, launch, kept.kernels, sizes, box, narrow)
 
     def compile_checked(
         self, source: str, name: str, options: CompileOptions, kernel: str, launch: Launch

@@ -29,7 +29,7 @@ from mpsgrad.devices.contract import (
 )
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import KernelSignature, Launch
-from mpsgrad.msl.signature import is_passed_as_number
+from mpsgrad.msl.signature import WIDE_ROWS, is_passed_as_number
 
 if TYPE_CHECKING:
     import pyopencl
@@ -51,7 +51,8 @@ OwnLaunch = tuple["pyopencl.Kernel", Threads, Threads, "Threads | None"]
 class OpenCLFunction(Function):
     """A kernel, whose arguments one thread at a time may set: OpenCL kernels are not thread safe.
 
-    ``box`` is the same kernel for threadgroups of several rows and for large buffers, where that has to be another one.
+    ``box`` is the same kernel for threadgroups of several rows and for large buffers, where that has to be another one,
+    and ``narrow`` of a wide one that for threadgroups whose rows would be left with much that is not.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class OpenCLFunction(Function):
         signature: KernelSignature,
         launch: Launch,
         box: Callable[[], OpenCLFunction] | None,
+        narrow: Callable[[], OpenCLFunction] | None,
     ) -> None:
         """``kernel`` is the entry point for a kind of ``launch``."""
         self.name = signature.name
@@ -72,6 +74,7 @@ class OpenCLFunction(Function):
             kernel.set_arg_types([np.int64 if takes_number else None for takes_number in takes_numbers])
         self.kernel = kernel
         self.box = box
+        self.narrow = narrow if signature.is_wide else None
         self._arguments: list[Any] | None = None
         self._threadgroups: Any = 0
         self._size = ctypes.c_size_t()
@@ -115,7 +118,8 @@ class OpenCLLibrary(Library):
     """The kernels of a program. ``program`` compiles a part of it, or finds it compiled.
 
     ``box`` compiles it once more, for threadgroups of several rows and large buffers; the package's own kernels have
-    none, and run in whole threadgroups only. ``pointee_sizes`` finds them, for functions that need them.
+    none, and run in whole threadgroups only. So does ``narrow`` for devices whose vectors are narrower than wide rows.
+    ``pointee_sizes`` finds them, for functions that need them.
     """
 
     def __init__(
@@ -125,12 +129,14 @@ class OpenCLLibrary(Library):
         signatures: dict[str, KernelSignature],
         pointee_sizes: Callable[[pyopencl.Program, KernelSignature], tuple[int, ...]] | None,
         box: Callable[[], OpenCLLibrary] | None,
+        narrow: Callable[[], OpenCLLibrary] | None,
     ) -> None:
         self._program = once(program)
         self._launch: Launch = launch
         self._signatures = signatures
         self._pointee_sizes = pointee_sizes
         self._box = once(box) if box is not None else None
+        self._narrow = once(narrow) if narrow is not None else None
         self._functions: dict[str, OpenCLFunction] = {}
         self._lock = RLock()
 
@@ -152,17 +158,19 @@ class OpenCLLibrary(Library):
 
         require_constants(signature)
         program = self._program(signature.part)
-        box = partial(self._box_function, signature.name) if self._box is not None else None
-        function = OpenCLFunction(cl.Kernel(program, signature.entry_point), signature, self._launch, box)
+        box, narrow = (
+            partial(self._function_of, library, signature.name) if library is not None else None
+            for library in (self._box, self._narrow)
+        )
+        function = OpenCLFunction(cl.Kernel(program, signature.entry_point), signature, self._launch, box, narrow)
         if self._pointee_sizes is not None:
             function.pointee_sizes = self._pointee_sizes(program, signature)
         return function
 
-    def _box_function(self, name: str) -> OpenCLFunction:
-        assert self._box is not None
+    def _function_of(self, library: Callable[[], OpenCLLibrary], name: str) -> OpenCLFunction:
         with self._lock:
-            library = self._box()
-        return library.function(name)
+            compiled = library()
+        return compiled.function(name)
 
 
 @dataclass(slots=True)
@@ -384,7 +392,10 @@ def _parts_of_grid(function: OpenCLFunction, dispatch: Dispatch, arguments: list
         local = (math.prod(extents), 1, 1) if as_row else extents
         size = tuple(count * size for count, size in zip(groups, local, strict=True))
         offset = None if as_row else tuple(index * size for index, size in zip(first, threadgroup, strict=True))
-        launches.append((function, [*arguments, launch], size, local, offset))
+        of_part = function
+        if function.narrow is not None and local[0] % WIDE_ROWS >= WIDE_ROWS // 2:
+            of_part = function.narrow()
+        launches.append((of_part, [*arguments, launch], size, local, offset))
     return launches
 
 

@@ -101,6 +101,8 @@ class Backend(ABC):
     neighbours: Mapping[str, str] = {}
     """By its attribute, what gives a position that is one more in the next of threads that run abreast, at most
     2^31 - 1; nothing for a target whose compiler does not look for such: see ``analysis.neighbours``."""
+    knows_wide_rows = False
+    """Whether more threads may run abreast than a vector has: see ``analysis.sums``."""
     last_position = ""
     """What gives the position in the grid of the last thread of a threadgroup, along an axis; nothing for a target to
     which masks cost nothing: see ``analysis.guards``."""
@@ -132,9 +134,11 @@ class Backend(ABC):
         is_exact: bool,
         uses_simdgroups: bool,
         has_long_vectors: bool,
+        is_wide: bool,
     ) -> str:
         """What stands before the parameters of an entry point that runs in threadgroups of up to so many threads, or
-        of exactly so many in a row; ``has_long_vectors`` says that a thread's vectors are as long as registers."""
+        of exactly so many in a row; ``has_long_vectors`` says that a thread's vectors are as long as registers, and
+        ``is_wide`` that ``WIDE_ROWS`` threads are to run abreast."""
 
     @abstractmethod
     def simdgroup_prologue(self, names: Collection[str]) -> str:

@@ -190,6 +190,7 @@ class CUDABackend(Backend):
         is_exact: bool,
         uses_simdgroups: bool,
         has_long_vectors: bool,
+        is_wide: bool,
     ) -> str:
         # An attribute that Metal does not know: only what CUDA reads has it.
         cluster = kernel.attribute("threadgroups_of_cluster")

@@ -32,7 +32,7 @@ class EntryPoints:
 
     ``signatures`` has those that are written, by name. ``reach`` knows what they use, ``parts`` in which part of the
     translation those are that begin at a token, ``checked`` is the name of the only kernel function to be written, None
-    for all, and what ``guards`` let threads do is written twice.
+    for all, what ``guards`` let threads do is written twice, and the kernels with the names ``adding`` are wide.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class EntryPoints:
         parts: Mapping[int, int],
         checked: str | None,
         guards: Sequence[Guard],
+        adding: Sequence[Token],
     ) -> None:
         self.signatures: dict[str, KernelSignature] = {}
         self._program = program
@@ -61,6 +62,7 @@ class EntryPoints:
         self._parts = parts
         self._checked = checked
         self._guards = {id(guard.word): guard for guard in guards}
+        self._adding = {id(name) for name in adding}
         self._parameters = KernelParameters(program)
         self._templates: dict[tuple[tuple[str, ...], str], list[Kernel]] = {}
         for kernel in program.kernels:
@@ -212,6 +214,8 @@ class EntryPoints:
             elif argument.is_reference:
                 prologue.append(self._reference(parameter))
         body, threadgroup_bytes = self._body(kernel, functions)
+        has_long_vectors = self._reach.has_long_vectors(kernel)
+        is_wide = id(kernel.name) in self._adding and not uses_simdgroups and not has_long_vectors
         self.signatures[name] = KernelSignature(
             name=name,
             entry_point=entry_point,
@@ -223,11 +227,11 @@ class EntryPoints:
             unset_constants=self._unset_constants(kernel),
             threadgroup_bytes=threadgroup_bytes,
             part=part,
+            is_wide=is_wide,
         )
         is_exact = threadgroup_size is not None and flat and self._launch == "whole"
-        has_long_vectors = self._reach.has_long_vectors(kernel)
         head = self._complete_types(arguments) + self._backend.kernel_head(
-            kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups, has_long_vectors
+            kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups, has_long_vectors, is_wide
         )
         first = tokens[kernel.start]
         output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]

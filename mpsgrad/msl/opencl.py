@@ -14,7 +14,7 @@ from mpsgrad.msl.backend import Backend, floating_literal, integer_literal, swiz
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.program import Kernel
-from mpsgrad.msl.signature import Argument, Launch, is_passed_as_number
+from mpsgrad.msl.signature import WIDE_ROWS, Argument, Launch, is_passed_as_number
 
 SIMD_WIDTH = 32
 
@@ -142,6 +142,7 @@ class OpenCLBackend(Backend):
     unrolls_too_much = True
     guards_flow = True
     neighbours = _NEIGHBOURS
+    knows_wide_rows = True
     last_position = "(get_global_offset({0}) + (get_group_id({0}) + 1) * get_local_size({0}) - 1)"
     waits_for_returned = True
     class_scalars = frozenset({"bfloat"})
@@ -184,6 +185,7 @@ class OpenCLBackend(Backend):
         is_exact: bool,
         uses_simdgroups: bool,
         has_long_vectors: bool,
+        is_wide: bool,
     ) -> str:
         head = ""
         if uses_simdgroups:
@@ -194,6 +196,8 @@ class OpenCLBackend(Backend):
             # Intel's compiler would also make a form for several threads at once. With one thread it is never run, and
             # where a thread has whole registers it gathers and scatters their elements.
             head += "__attribute__((intel_vec_len_hint(1))) "
+        elif is_wide:
+            head += f"__attribute__((intel_vec_len_hint({WIDE_ROWS}))) "
         return f"{head}__kernel void {entry_point}"
 
     def launch_parameter(self, launch: Launch) -> tuple[str, str]:

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 AddressSpace = Literal["device", "constant", "threadgroup"]
 Target = Literal["opencl", "cuda"]
-Launch = Literal["whole", "row", "box"]
+Launch = Literal["whole", "row", "narrow", "box"]
 
+WIDE_ROWS = 16
+"""How many threads run abreast in kernels for which that pays: see ``analysis.sums``."""
 PART_MACRO = "PART_MTL"
 """The macro whose value is the number of the only part of a translation that is to be compiled."""
 WHOLE = 0
@@ -67,7 +69,8 @@ class KernelSignature:
     ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
     stands in ``file``. ``unset_constants`` are function constants that it uses without asking whether they are defined,
     and that have no value. Its threadgroup variables have ``threadgroup_bytes`` in memory that a launch has to ask for,
-    before those of its arguments. ``part`` is the part of the translation that it is in, see ``mpsgrad.msl.parts``.
+    before those of its arguments. ``part`` is the part of the translation that it is in, see ``mpsgrad.msl.parts``. If
+    it ``is_wide``, ``WIDE_ROWS`` threads of a threadgroup's rows run abreast, and the rest of a row one by one.
     """
 
     name: str
@@ -80,6 +83,7 @@ class KernelSignature:
     unset_constants: tuple[str, ...] = ()
     threadgroup_bytes: int = 0
     part: int = WHOLE
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,8 @@ def translate(
     as the target starts them itself. "row" and "box": over any grid, described by one more argument (``launch_mtl_t``
     in the translation). For OpenCL, with "row" threadgroups may have several rows only where a kernel uses no
     simdgroups, and with "box" kernels that do are started in rows of as many threads as a threadgroup has; for CUDA all
-    are. Beside each entry point another one, with ``SIZES_SUFFIX``, then stores the sizes of what the arguments point
-    to.
+    are. "narrow" is as "row", but no kernel is wide. Beside each entry point another one, with ``SIZES_SUFFIX``, then
+    stores the sizes of what the arguments point to.
 
     Without ``fast_math`` functions of the library without a qualifier are those of ``metal::precise``.
 
@@ -159,8 +159,9 @@ def _backend(target: Target) -> Backend:
 
 class _Guidance(NamedTuple):
     """What begins the loops that are not to be unrolled; the short ways that choices need; what leads out of loops and
-    has to stay in them; the indices of neighbouring threads; those that none of the threads may have found; and the
-    conditions of what stands there once more without them. ``analysed`` is the program that they were found in."""
+    has to stay in them; the indices of neighbouring threads; those that none of the threads may have found; the
+    conditions of what stands there once more without them; and the names of kernels that add up. ``analysed`` is the
+    program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
@@ -168,6 +169,7 @@ class _Guidance(NamedTuple):
     neighbours: Neighbours | None = None
     elements: Sequence[IndexOfElement] = ()
     guards: Sequence[Guard] = ()
+    adding: Sequence[Token] = ()
     analysed: Source | None = None
 
     def put_into(self, forms: VectorForms, backend: Backend, spelling: Callable[[str], str]) -> None:
@@ -278,14 +280,17 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
     from mpsgrad.msl.analysis.guards import guards_of
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
     from mpsgrad.msl.analysis.neighbours import neighbours_of
+    from mpsgrad.msl.analysis.sums import kernels_that_add
 
+    is_in_rows = launch in ("row", "narrow")
     return _Guidance(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
-        neighbours_of(analysed) if backend.neighbours and launch == "row" else None,
+        neighbours_of(analysed) if backend.neighbours and is_in_rows else None,
         indices_of_elements(analysed) if backend.guards_flow else (),
-        guards_of(analysed) if backend.last_position and launch == "row" else (),
+        guards_of(analysed) if backend.last_position and is_in_rows else (),
+        kernels_that_add(analysed) if backend.knows_wide_rows and launch == "row" else (),
         analysed,
     )
 
@@ -361,6 +366,7 @@ class _Translator:
             parts_of(program, reach) if divides else {},
             checked,
             guidance.guards,
+            guidance.adding,
         )
 
     def _carry_structs(self, forms: VectorForms) -> None:

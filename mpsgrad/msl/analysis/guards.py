@@ -15,12 +15,10 @@ from mpsgrad.msl.analysis.calls import reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.positions import Positions, changes
-from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import Range, Statement
-from mpsgrad.msl.analysis.types import INTEGERS, built_in
-from mpsgrad.msl.backend import THREAD_ATTRIBUTES
 from mpsgrad.msl.library_marks import ANY_THREAD
-from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token
+from mpsgrad.msl.tokens import ASSIGNMENTS, Token
 
 SHORT = 80
 """Tokens, each turn of loops counted, from which on the mask is little beside what it guards, which would be long to
@@ -28,7 +26,6 @@ compile twice."""
 _STAYING = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
 _LEAVING = {">=": "<", ">": "<=", "<=": "<", "<": "<="}
 _AXES = {"x": 0, "y": 1, "z": 2}
-_IN_LIMITS = frozenset("( ) [ ] . -> + - * / %".split())
 _ONCE = ("threadgroup", "constant", "static", "goto")
 _JUMPING = ("while", "do", "switch", "return", "break", "continue")
 _CHOOSING = ("if", "?", "&&", "||")
@@ -135,7 +132,7 @@ class _Kernel(Positions):
         place, limit = (right, left) if is_turned else (left, right)
         position = self._position(*place)
         kind = self._expressions.type_of(*limit)
-        if position is None or kind is None or not kind.is_scalar or not self._is_uniform(*limit):
+        if position is None or kind is None or not kind.is_scalar or not self.is_uniform(*limit):
             return None
         return Comparison(*position, operators[source.text(index)], source.tokens[limit[0] : limit[1]])
 
@@ -160,30 +157,3 @@ class _Kernel(Positions):
             return None
         found = self._position(*variable.initialiser, depth + 1)
         return found and (found[0], variable.type.base)
-
-    def _is_uniform(self, start: int, end: int, depth: int = 0) -> bool:
-        """Whether all threads of a threadgroup find the same there."""
-        source = self._source
-        for index in range(start, end):
-            kind, text = source.kind(index), source.text(index)
-            if kind != IDENTIFIER or source.text(index - 1) in (".", "->"):
-                if kind not in (IDENTIFIER, NUMBER) and text not in _IN_LIMITS:
-                    return False
-                continue
-            if text in source.constants or (built_in(text) is not None and source.text(index + 1) in ("(", ")")):
-                continue
-            variable = source.variable(text, index)
-            if variable is None or not self._is_same_for_all(variable, depth):
-                return False
-        return True
-
-    def _is_same_for_all(self, variable: Variable, depth: int) -> bool:
-        attribute = self.attribute(variable)
-        if attribute is not None:
-            return attribute not in THREAD_ATTRIBUTES and not changes(self._source, variable)
-        if variable.type is not None and variable.type.space == "constant":
-            return True
-        if variable.initialiser is None or changes(self._source, variable) or depth > _DEEPEST:
-            return False
-        is_number = variable.type is not None and variable.type.is_scalar and variable.type.base in INTEGERS
-        return is_number and self._is_uniform(*variable.initialiser, depth + 1)

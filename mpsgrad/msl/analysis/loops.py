@@ -94,7 +94,7 @@ class Loops:
         source = self._source
         if source.text(index) != "for" or self.is_rolled(index):
             return False
-        mark, turns, (start, end) = self.mark(index), self._turns(index), self._body(index)
+        mark, turns, (start, end) = self.mark(index), self.turns(index), self._body(index)
         if turns is None or source.places(*_LOOPS_AND_JUMPS, start=start, end=end):
             return False
         if any(map(self._has_loop, self._called(start, end))):
@@ -105,7 +105,7 @@ class Loops:
 
     def may_be_unrolled(self, index: int) -> bool:
         """Whether a compiler might unroll the loop at ``index`` if it knows how often that turns."""
-        mark, turns = self.mark(index), self._turns(index)
+        mark, turns = self.mark(index), self.turns(index)
         if self.is_rolled(index) or (turns is not None and turns > LARGE):
             return False
         return mark is None or _FULLY.fullmatch(mark.text.replace(" ", "")) is not None
@@ -126,7 +126,7 @@ class Loops:
     def _decide(self, index: int) -> bool:
         if self._source.close(index + 1) < 0:
             return False
-        mark, turns = self.mark(index), self._turns(index)
+        mark, turns = self.mark(index), self.turns(index)
         if mark is not None and (turns is None or not _FULLY.fullmatch(mark.text.replace(" ", ""))):
             return False
         start, end = self._body(index)
@@ -155,7 +155,7 @@ class Loops:
             return source.tokens[opening + 1]
         return None
 
-    def _turns(self, index: int) -> int | None:
+    def turns(self, index: int) -> int | None:
         """How often the loop at ``index`` turns if that is known when it is compiled, or None."""
         source = self._source
         parts = self._head(index)
@@ -213,7 +213,7 @@ class Loops:
             if loop < place or source.close(loop + 1) < 0:
                 continue
             first, place = self._body(loop)
-            turns = 1 if self.is_rolled(loop) else self._turns(loop) or 1
+            turns = 1 if self.is_rolled(loop) else self.turns(loop) or 1
             count += (turns - 1) * self.size(first, place)
         self._deep -= 1
         self._sizes[start] = count
@@ -275,7 +275,7 @@ class Loops:
                 continue
             counters = {variable.name for variable in source.declarations_between(loop + 1, close)}
             found = [place for place in source.places("[", start=first, end=stop) if self._is_narrow(place, counters)]
-            count += len(found) * (1 if self.is_rolled(loop) else self._turns(loop) or 1)
+            count += len(found) * (1 if self.is_rolled(loop) else self.turns(loop) or 1)
         return count
 
     def _is_narrow(self, opening: int, counters: set[str]) -> bool:

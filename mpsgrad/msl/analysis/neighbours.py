@@ -22,6 +22,7 @@ from mpsgrad.msl.analysis.source import Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.strides import Stride, strides_of
 from mpsgrad.msl.analysis.types import Type, built_in
+from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import PUNCTUATION, Token
 
 _OF_NEIGHBOURS = frozenset(
@@ -30,7 +31,6 @@ _OF_NEIGHBOURS = frozenset(
         "thread_index_in_simdgroup",
     }
 )  # fmt: skip
-_SHARED = ("device", "constant", "threadgroup")
 _WITHIN_TERMS = frozenset("( [ . -> * / % ~ ::".split())
 _DEEPEST = 8
 
@@ -52,7 +52,7 @@ class Neighbours(NamedTuple):
 
 def neighbours_of(source: Source) -> Neighbours:
     """All of them in the kernels of ``source``; the indices are those into memory that threads share."""
-    kernels = [_Kernel(source, function) for function in source.functions if function.kernel]
+    kernels = [KernelOfNeighbours(source, function) for function in source.functions if function.kernel]
     kernels = [kernel for kernel in kernels if kernel.is_told()]
     return Neighbours(
         [found for kernel in kernels for found in kernel.indices()],
@@ -60,7 +60,7 @@ def neighbours_of(source: Source) -> Neighbours:
     )
 
 
-class _Kernel(Positions):
+class KernelOfNeighbours(Positions):
     """The indices and the loops of one kernel."""
 
     def is_told(self) -> bool:
@@ -69,7 +69,7 @@ class _Kernel(Positions):
 
     def strides(self) -> Iterator[Stride]:
         for variable, stride in self._strides.values():
-            if variable.initialiser is not None and self._position_in(variable.initialiser) is not None:
+            if variable.initialiser is not None and self.position_in(variable.initialiser) is not None:
                 yield stride
 
     @cached_property
@@ -81,19 +81,19 @@ class _Kernel(Positions):
         source = self._source
         for opening in source.places("[", start=self._function.body_open, end=self._function.body_close):
             start, end = opening + 1, source.close(opening)
-            if end < 0 or self._is_position(start, end) or not self._is_shared(opening):
+            if end < 0 or self.is_position(start, end) or not self._is_shared(opening):
                 continue
             kind = self._expressions.type_of(start, end)
-            attribute = self._position_in((start, end))
+            attribute = self.position_in((start, end))
             if kind is not None and kind.value == Type("uint") and attribute is not None:
                 yield IndexOfNeighbours(source.tokens[start], source.tokens[end], attribute)
 
     def _is_shared(self, opening: int) -> bool:
         """Whether the bracket at ``opening`` stands behind a pointer to memory that threads share, or such an array."""
         base = self._expressions.type_of(self._source.chain_start(opening), opening)
-        return base is not None and base.pointers > 0 and base.space in _SHARED
+        return base is not None and base.pointers > 0 and base.space in SHARED_SPACES
 
-    def _position_in(self, place: Range, depth: int = 0) -> str | None:
+    def position_in(self, place: Range, depth: int = 0) -> str | None:
         """The attribute of a position that is a term of the sum at ``place``, by itself or in a variable."""
         return next(filter(None, (self._position_of(*term, depth) for term in self._terms(*place))), None)
 
@@ -120,12 +120,12 @@ class _Kernel(Positions):
             return None
         opening = start + (built_in(source.text(start)) is not None)
         if source.text(opening) == "(" and source.close(opening) == end - 1:
-            return self._position_in((opening + 1, end - 1), depth + 1)
+            return self.position_in((opening + 1, end - 1), depth + 1)
         variable = source.variable(source.text(start), start)
         components = source.texts[start + 1 : end]
         if variable is None or components not in ([], [".", "x"]):
             return None
-        attribute = self._attribute(variable)
+        attribute = self.of_neighbours(variable)
         if attribute is not None or variable.initialiser is None:
             return attribute
         if variable.place not in self._strides and changes(source, variable):
@@ -134,14 +134,15 @@ class _Kernel(Positions):
         if components:
             # A position with several components has no other terms.
             return self._position_of(first, last, depth + 1) if last == first + 1 else None
-        return self._position_in((first, last), depth + 1)
+        return self.position_in((first, last), depth + 1)
 
-    def _is_position(self, start: int, end: int) -> bool:
+    def is_position(self, start: int, end: int) -> bool:
         """Whether a position alone stands at ``start`` to ``end``."""
         variable = self._source.variable(self._source.text(start), start)
         is_one_component = self._source.texts[start + 1 : end] in ([], [".", "x"])
-        return is_one_component and variable is not None and self._attribute(variable) is not None
+        return is_one_component and variable is not None and self.of_neighbours(variable) is not None
 
-    def _attribute(self, variable: Variable) -> str | None:
+    def of_neighbours(self, variable: Variable) -> str | None:
+        """The attribute that makes a parameter one more in the next thread."""
         attribute = self.attribute(variable)
         return attribute if attribute in _OF_NEIGHBOURS else None
