@@ -34,8 +34,9 @@ MISTAKES: dict[str, Mistake] = {
         "register held: no two runs are alike.",
         "Device memory counts as uninitialised only where the call says that an argument is undefined. A copy of a "
         "struct is reported where none of its bytes has a value. What is a thread's own is looked at where its type "
-        "has no constructor, but not what a lambda expression names. A vector is reported where no component that is read "
-        "has a value; what a reference was bound to, or a function of its class was called for, is taken to have one.",
+        "has no constructor, but not what a lambda expression names. A vector is reported where no component that is "
+        "read has a value; what a reference was bound to, or a function of its class was called for, is taken to have "
+        "one.",
     ),
     "data-race": Mistake(
         "error",
