@@ -19,6 +19,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/mpsgrad train digits
 
+# Two processes with threads for NumPy's products spin in wait for each other's.
+test nightly: export OMP_NUM_THREADS = 1
+
 # The tests of a file run in one process, so that two do not compile the same kernels at the same time.
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile

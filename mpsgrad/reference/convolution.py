@@ -6,6 +6,7 @@ Geometry is (y, x) as in `window`. With edge "clamp" both gradients are the exac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,10 +26,24 @@ def _grouped_weights(weights: npt.ArrayLike, groups: int) -> Array:
 
 
 def _grouped(pixels: Array, groups: int) -> Array:
-    """Split the feature channels of N x H x W x C into [group][channel of the group]."""
+    """The feature channels of N x H x W x C as [group][N * H * W][channel of the group], for products of matrices."""
     if pixels.shape[3] % groups:
         raise ValueError(f"{pixels.shape[3]} feature channels cannot be divided into {groups} groups")
-    return pixels.reshape(*pixels.shape[:3], groups, -1)
+    return np.moveaxis(pixels.reshape(math.prod(pixels.shape[:3]), groups, pixels.shape[3] // groups), 1, 0)
+
+
+def _products(left: Array, right: Array) -> Array:
+    """Matrix products, group by group; those of rows and columns, as depthwise convolutions have, are plain sums."""
+    if left.shape[2] == 1:
+        return left * right
+    if left.shape[1] == right.shape[2] == 1:
+        return np.einsum("gop,gpi->goi", left, right)
+    return left @ right
+
+
+def _ungrouped(pixels: Array, shape: tuple[int, int, int]) -> Array:
+    """What ``_grouped`` made of an image of ``shape``, N x H x W, as N x H x W x C again."""
+    return np.moveaxis(pixels, 0, 1).reshape(*shape, pixels.shape[0] * pixels.shape[2])
 
 
 def convolution(
@@ -53,10 +68,11 @@ def convolution(
         raise ValueError(f"source has {x.shape[3]} feature channels but the weights read {groups * w.shape[4]}")
     window = Window(x.shape[1:3], w.shape[2:4], stride, dilation, offset, size, edge)
     extended = window.extend(x)
-    sums = np.zeros((x.shape[0], *size, groups, w.shape[1]))
+    pixels = (x.shape[0], *size)
+    sums = np.zeros((groups, math.prod(pixels), w.shape[1]))
     for (ky, kx), reads in window.taps():
-        sums += np.einsum("nyxgi,goi->nyxgo", _grouped(extended[reads], groups), w[:, :, ky, kx], optimize=True)
-    y = sums.reshape(x.shape[0], *size, -1)
+        sums += _products(_grouped(extended[reads], groups), w[:, :, ky, kx].swapaxes(1, 2))
+    y = _ungrouped(sums, pixels)
     return y if bias is None else y + np.asarray(bias, np.float64)
 
 
@@ -82,9 +98,9 @@ def convolution_gradient_data(
         raise ValueError(f"source_gradient has {g.shape[3]} channels but the weights produce {groups * w.shape[1]}")
     window = Window(source_size, w.shape[2:4], stride, dilation, offset, g.shape[1:3], edge)
     extended = window.extend(np.zeros((g.shape[0], *source_size, groups * w.shape[4])))
+    gradients = _grouped(g, groups)
     for (ky, kx), reads in window.taps():
-        products = np.einsum("nyxgo,goi->nyxgi", _grouped(g, groups), w[:, :, ky, kx], optimize=True)
-        extended[reads] += products.reshape(*g.shape[:3], -1)
+        extended[reads] += _ungrouped(_products(gradients, w[:, :, ky, kx]), g.shape[:3])
     return window.fold(extended)
 
 
@@ -108,10 +124,10 @@ def convolution_gradient_weights(
     if g.shape[0] != x.shape[0]:
         raise ValueError(f"source_gradient has {g.shape[0]} images but source has {x.shape[0]}")
     window = Window(x.shape[1:3], kernel, stride, dilation, offset, g.shape[1:3], edge)
-    extended, gradients = window.extend(x), _grouped(g, groups)
-    dw = np.zeros((groups, gradients.shape[4], *kernel, x.shape[3] // groups))
+    extended, gradients = window.extend(x), _grouped(g, groups).swapaxes(1, 2)
+    dw = np.zeros((groups, gradients.shape[1], *kernel, x.shape[3] // groups))
     for (ky, kx), reads in window.taps():
-        dw[:, :, ky, kx] = np.einsum("nyxgo,nyxgi->goi", gradients, _grouped(extended[reads], groups), optimize=True)
+        dw[:, :, ky, kx] = _products(gradients, _grouped(extended[reads], groups))
     return dw.reshape(g.shape[3], *kernel, -1)
 
 
@@ -181,14 +197,14 @@ def convolution_transpose(
     MPSCNNConvolutionTranspose's offset * stride + kernelOffset. weights: O x kH x kW x I/groups. Result: N x size x O.
     """
     x, w = image(source, "source"), _grouped_weights(weights, groups)
-    y = np.zeros((x.shape[0], *size, groups, w.shape[1]))
-    grouped = _grouped(x, groups)
+    y = np.zeros((x.shape[0], *size, groups * w.shape[1]))
     for (ky, kx), (rows, columns), (to_rows, to_columns) in _transposed_taps(
         w.shape[2:4], x.shape[1:3], size, stride, dilation, offset
     ):
-        y[:, to_rows, to_columns] += np.einsum("nyxgi,goi->nyxgo", grouped[:, rows, columns], w[:, :, ky, kx])
-    without_bias: Array = y.reshape(x.shape[0], *size, -1)
-    return without_bias if bias is None else without_bias + np.asarray(bias, np.float64)
+        reads = x[:, rows, columns]
+        products = _products(_grouped(reads, groups), w[:, :, ky, kx].swapaxes(1, 2))
+        y[:, to_rows, to_columns] += _ungrouped(products, reads.shape[:3])
+    return y if bias is None else y + np.asarray(bias, np.float64)
 
 
 def convolution_transpose_gradient(
@@ -203,12 +219,12 @@ def convolution_transpose_gradient(
 ) -> tuple[Array, Array, Array]:
     """The gradients for the source, the weights and the biases (MPSCNNConvolutionTransposeGradient)."""
     g, x, w = gradient_image(source_gradient, None), image(source, "source"), _grouped_weights(weights, groups)
-    dx, dw = np.zeros((*x.shape[:3], groups, w.shape[4])), np.zeros_like(w)
-    gradients, grouped = _grouped(g, groups), _grouped(x, groups)
+    dx, dw = np.zeros(x.shape), np.zeros_like(w)
     for (ky, kx), (rows, columns), (to_rows, to_columns) in _transposed_taps(
         w.shape[2:4], x.shape[1:3], g.shape[1:3], stride, dilation, offset
     ):
-        reads = gradients[:, to_rows, to_columns]
-        dx[:, rows, columns] += np.einsum("nyxgo,goi->nyxgi", reads, w[:, :, ky, kx])
-        dw[:, :, ky, kx] += np.einsum("nyxgo,nyxgi->goi", reads, grouped[:, rows, columns])
-    return dx.reshape(x.shape), dw.reshape(np.shape(weights)), g.sum(axis=(0, 1, 2))
+        reads = g[:, to_rows, to_columns]
+        gradients = _grouped(reads, groups)
+        dx[:, rows, columns] += _ungrouped(_products(gradients, w[:, :, ky, kx]), reads.shape[:3])
+        dw[:, :, ky, kx] += _products(gradients.swapaxes(1, 2), _grouped(x[:, rows, columns], groups))
+    return dx, dw.reshape(np.shape(weights)), g.sum(axis=(0, 1, 2))

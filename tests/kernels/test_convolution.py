@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,30 +73,34 @@ class Layer:
     def forward(self, source, weights, biases):
         return reference.convolution(source[..., : self.inputs], weights, biases, **self.keywords)
 
+    @cached_property
     def expected(self) -> np.ndarray:
         return self.forward(self.source, self.weights, self.biases)
 
+    @cached_property
     def forward_bound(self) -> np.ndarray:
         biases = None if self.biases is None else np.abs(self.biases)
         magnitude = self.forward(np.abs(self.source), np.abs(self.weights), biases)
-        return error_bound(self.dtype, self.weights[0].size + 1, magnitude, self.expected())
+        return error_bound(self.dtype, self.weights[0].size + 1, magnitude, self.expected)
 
     def data(self, gradient, weights) -> np.ndarray:
         size = self.source.shape[1:3]
         return reference.convolution_gradient_data(gradient, weights, source_size=size, **self.keywords)
 
+    @cached_property
     def expected_data(self) -> np.ndarray:
         """The gradient of the channels that were read; the others have none."""
         full = np.zeros(self.source.shape)
         full[..., : self.inputs] = self.data(self.gradient, self.weights)
         return full
 
+    @cached_property
     def data_bound(self) -> np.ndarray:
-        ones = self.data(np.ones_like(self.gradient), np.ones_like(self.weights))
+        terms = self.data(np.ones_like(self.gradient), np.ones_like(self.weights[..., :1])).max()
         magnitude = self.data(np.abs(self.gradient), np.abs(self.weights))
-        exact = self.data(self.gradient, self.weights)
         bound = np.zeros(self.source.shape)
-        bound[..., : self.inputs] = error_bound(self.dtype, ones.max(), magnitude, exact)
+        exact = self.expected_data[..., : self.inputs]
+        bound[..., : self.inputs] = error_bound(self.dtype, terms, magnitude, exact)
         return bound
 
     def weights_gradient(self, gradient, source) -> np.ndarray:
@@ -103,14 +108,17 @@ class Layer:
             gradient, source[..., : self.inputs], kernel=self.weights.shape[1:3], **self.keywords
         )
 
+    @cached_property
     def expected_weights(self) -> np.ndarray:
         return self.weights_gradient(self.gradient, self.source)
 
+    @cached_property
     def weights_bound(self) -> np.ndarray:
         terms = self.gradient[..., 0].size
         magnitude = self.weights_gradient(np.abs(self.gradient), np.abs(self.source))
-        return error_bound(np.float32, terms, magnitude, self.expected_weights())
+        return error_bound(np.float32, terms, magnitude, self.expected_weights)
 
+    @cached_property
     def biases_bound(self) -> np.ndarray:
         magnitude = reference.convolution_gradient_biases(np.abs(self.gradient))
         return error_bound(np.float32, self.gradient[..., 0].size, magnitude, magnitude)
@@ -118,14 +126,14 @@ class Layer:
     def check_state(self, state: mg.ConvolutionGradientState) -> None:
         assert_within(
             state.gradient_for_weights.reshape(self.weights.shape),
-            self.expected_weights(),
-            self.weights_bound(),
+            self.expected_weights,
+            self.weights_bound,
             name="gradient for the weights",
         )
         assert_within(
             state.gradient_for_biases,
             reference.convolution_gradient_biases(self.gradient),
-            self.biases_bound(),
+            self.biases_bound,
             name="gradient for the biases",
         )
 
@@ -201,9 +209,9 @@ def run(layer: Layer, gradient_option: int = mg.ConvolutionGradientOption.ALL) -
 @settings(max_examples=60)
 def test_against_the_references(layer):
     y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
+    assert_within(y, layer.expected, layer.forward_bound, name="result")
     read = (..., slice(0, layer.inputs))
-    assert_within(dx, layer.expected_data()[read], layer.data_bound()[read], name="gradient for the source")
+    assert_within(dx, layer.expected_data[read], layer.data_bound[read], name="gradient for the source")
     layer.check_state(state)
 
 
@@ -242,9 +250,9 @@ def test_forward_and_data_gradient_are_adjoint(layer):
     y, dx, state = run(linear)
     y, dx, x, g = (a.astype(np.float64) for a in (y, dx, layer.source, layer.gradient))
     weights_side = (state.gradient_for_weights.reshape(layer.weights.shape).astype(np.float64) * layer.weights).sum()
-    slack = (np.abs(g) * linear.forward_bound()).sum() + (np.abs(x) * linear.data_bound()).sum()
+    slack = (np.abs(g) * linear.forward_bound).sum() + (np.abs(x) * linear.data_bound).sum()
     assert abs((y * g).sum() - (x * dx).sum()) <= slack + 1e-9
-    slack += (np.abs(layer.weights) * linear.weights_bound()).sum()
+    slack += (np.abs(layer.weights) * linear.weights_bound).sum()
     assert abs((y * g).sum() - weights_side) <= slack + 1e-9
 
 
@@ -360,12 +368,12 @@ def test_clip_rectangle_and_channel_offsets(dtype, edge):
         case.source, case.weights, case.biases, incoming[window], case.geometry | {"size": (3, 4)}, 1, edge
     )
     values = np.array(result)
-    assert_within(values[window], inside.expected(), inside.forward_bound(), name="result")
+    assert_within(values[window], inside.expected, inside.forward_bound, name="result")
     values[window] = background[window]
     assert np.array_equal(values, background), "pixels or channels outside the clip rectangle changed"
     dx = np.asarray(gradient)
     assert dx.shape == wide.shape
-    assert_within(dx[..., 4:10], inside.expected_data(), inside.data_bound(), name="gradient for the source")
+    assert_within(dx[..., 4:10], inside.expected_data, inside.data_bound, name="gradient for the source")
     assert not dx[..., :4].any() and not dx[..., 10:].any()
     inside.check_state(state)
     assert gradient_kernel.primary_offset == mg.Offset(2, 1, 0)
@@ -382,12 +390,12 @@ def test_offset_z_selects_the_images():
         case.source[2:], case.weights, case.biases, case.gradient[2:],
         case.geometry | {"offset": (kernel.offset.y, kernel.offset.x)}, 1, "zero",
     )
-    assert_within(np.asarray(result), part.expected(), part.forward_bound())
+    assert_within(np.asarray(result), part.expected, part.forward_bound)
     with mg.CommandBuffer() as commands:
         gradient = gradient_kernel.encode(commands, mg.Image.from_array(case.gradient[2:]), source, state)
     assert gradient.shape == case.source.shape
     assert not np.asarray(gradient)[:2].any()
-    assert_within(np.asarray(gradient)[2:], part.expected_data(), part.data_bound())
+    assert_within(np.asarray(gradient)[2:], part.expected_data, part.data_bound)
     part.check_state(state)
 
 
@@ -412,7 +420,7 @@ def test_gradient_of_a_part_of_the_source():
             kernel.encode(commands, incoming, source, state, destination_gradient=part)
         values = np.asarray(part)
         clip = np.s_[:, 2:7, 3:6]
-        assert_within(values[clip], case.expected_data()[clip], case.data_bound()[clip])
+        assert_within(values[clip], case.expected_data[clip], case.data_bound[clip])
         assert (values[:, :2] == 7).all() and (values[:, :, :3] == 7).all()
 
 
@@ -601,7 +609,7 @@ def test_a_temporary_state_carries_gradients_to_an_update_in_the_same_command_bu
         case.source, case.weights, case.biases, case.gradient,
         case.geometry | {"offset": (kernel.offset.y, kernel.offset.x)}, 1, "zero",
     )
-    assert_within(-updated.weights, moved.expected_weights(), moved.weights_bound())
+    assert_within(-updated.weights, moved.expected_weights, moved.weights_bound)
     with pytest.raises(mg.StateError, match="temporary"):
         _ = states[0].gradient_for_weights
 

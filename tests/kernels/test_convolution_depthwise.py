@@ -56,7 +56,7 @@ def test_channels_of_wider_images(offset, extra, width, dtype):
     (name,) = (d.function.name for d in commands._dispatches if d.function.name.startswith("convolution"))
     assert name == f"convolution_depthwise_3x3_by_{width}"
     commands.commit()
-    mg.testing.assert_within(np.array(result), layer.expected(), layer.forward_bound())
+    mg.testing.assert_within(np.array(result), layer.expected, layer.forward_bound)
 
 
 @st.composite

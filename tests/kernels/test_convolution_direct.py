@@ -113,7 +113,7 @@ def test_a_value_that_is_not_finite_reaches_its_window_alone():
     outside = np.ones(y.shape, bool)
     outside[0, 4:7, 5:8] = False
     assert np.isnan(y[~outside]).all()
-    assert_within(y[outside], layer.expected()[outside], layer.forward_bound()[outside])
+    assert_within(y[outside], layer.expected[outside], layer.forward_bound[outside])
 
 
 def test_a_transposed_convolution_adds_its_biases(monkeypatch):

@@ -64,7 +64,7 @@ def test_results_that_exceed_the_caches(arguments, options, kernel_name, start):
         commands.commit()
     finally:
         set_tunables(tuning, before)
-    assert_within(np.array(y), layer.expected(), layer.forward_bound(), name="result")
-    assert_within(np.array(dx), layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    assert_within(np.array(y), layer.expected, layer.forward_bound, name="result")
+    assert_within(np.array(dx), layer.expected_data, layer.data_bound, name="gradient for the source")
     for memory in memories:
         assert (memory[:MARGIN] == 7).all() and (memory[-MARGIN:] == 7).all(), "written outside the image"

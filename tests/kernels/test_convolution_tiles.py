@@ -236,7 +236,7 @@ def test_an_offset_or_a_stride_of_channels_may_break_the_alignment(offset, extra
     commands.commit()
     after = np.array(result)
     part = (..., slice(offset, offset + 24))
-    assert_within(after[part], layer.expected(), layer.forward_bound())
+    assert_within(after[part], layer.expected, layer.forward_bound)
     after[part] = 5
     assert np.array_equal(after, background), "channels beside the result changed"
 

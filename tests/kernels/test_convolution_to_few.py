@@ -89,7 +89,7 @@ def test_a_value_that_is_not_finite_reaches_its_window_alone():
     outside = np.ones(dx.shape, bool)
     outside[0, 4:7, 5:8] = False
     assert np.isnan(dx[~outside]).all()
-    assert_within(dx[outside], layer.expected_data()[outside], layer.data_bound()[outside])
+    assert_within(dx[outside], layer.expected_data[outside], layer.data_bound[outside])
 
 
 def test_a_transposed_convolution_to_few_adds_its_biases(monkeypatch):

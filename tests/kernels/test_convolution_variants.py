@@ -214,8 +214,8 @@ def names(layer: Layer) -> tuple[str, str, str]:
 def check_against_the_references(layer: Layer, runs: int = 1) -> None:
     """Also that so many ``runs`` give the same bits."""
     y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
-    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    assert_within(y, layer.expected, layer.forward_bound, name="result")
+    assert_within(dx, layer.expected_data, layer.data_bound, name="gradient for the source")
     layer.check_state(state)
     for _ in range(runs - 1):
         again_y, again_dx, again = run(layer)
@@ -255,11 +255,11 @@ def check_in_a_part_of_larger_images(layer: Layer, before: int, behind: int) -> 
         kernel.encode(commands, source, destination_image=result, destination_state=state)
         gradient_kernel.encode(commands, mg.Image.from_array(incoming), source, state, destination_gradient=gradient)
     values = np.array(result)
-    assert_within(values[part], layer.expected(), layer.forward_bound(), name="result")
+    assert_within(values[part], layer.expected, layer.forward_bound, name="result")
     values[part] = background[part]
     assert np.array_equal(values, background), "pixels or channels outside the clip rectangle changed"
     dx = np.array(gradient)
-    assert_within(dx[read], layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    assert_within(dx[read], layer.expected_data, layer.data_bound, name="gradient for the source")
     dx[read] = 7
     assert (dx == 7).all() or not dx[..., :before].any(), "channels that were not read changed"
     layer.check_state(state)

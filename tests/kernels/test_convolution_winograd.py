@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import gpu_forms
@@ -45,19 +46,22 @@ class TiledLayer(Layer):
     The bounds are those of a sum of the largest values that a tile can have.
     """
 
+    @cached_property
     def forward_bound(self) -> np.ndarray:
         biases = 0 if self.biases is None else np.abs(self.biases)
         magnitude = np.abs(self.weights).sum((1, 2, 3)) * np.abs(self.source).max() + biases
-        return error_bound(self.dtype, self.weights[0].size + TRANSFORM_TERMS, magnitude, self.expected())
+        return error_bound(self.dtype, self.weights[0].size + TRANSFORM_TERMS, magnitude, self.expected)
 
+    @cached_property
     def data_bound(self) -> np.ndarray:
         magnitude = np.abs(self.weights).sum((0, 1, 2)) * np.abs(self.gradient).max()
-        return error_bound(self.dtype, self.weights[..., 0].size + TRANSFORM_TERMS, magnitude, self.expected_data())
+        return error_bound(self.dtype, self.weights[..., 0].size + TRANSFORM_TERMS, magnitude, self.expected_data)
 
+    @cached_property
     def weights_bound(self) -> np.ndarray:
         pixels = self.gradient[..., 0].size
         magnitude = pixels * np.abs(self.gradient).max() * np.abs(self.source).max()
-        return error_bound(np.float32, pixels + TRANSFORM_TERMS, magnitude, self.expected_weights())
+        return error_bound(np.float32, pixels + TRANSFORM_TERMS, magnitude, self.expected_weights)
 
 
 def forget_plans() -> None:
@@ -248,8 +252,8 @@ def test_weights_that_change_on_the_device_are_transformed_again(wherever_possib
         before = kernel.encode(commands, source)
         kernel.reload_weights_and_biases(commands, state)
         after = kernel.encode(commands, source)
-    assert_within(np.asarray(before), layer.expected(), layer.forward_bound())
-    assert_within(np.asarray(after), other.expected(), other.forward_bound())
+    assert_within(np.asarray(before), layer.expected, layer.forward_bound)
+    assert_within(np.asarray(after), other.expected, other.forward_bound)
 
 
 @pytest.mark.parametrize(("offset", "extra", "is_aligned"), [(4, 4, True), (4, 1, False), (8, 2, False)])
@@ -270,7 +274,7 @@ def test_channels_of_wider_images(offset, extra, is_aligned, wherever_possible):
     commands.commit()
     after = np.array(result)
     part = (..., slice(offset, offset + 24))
-    assert_within(after[part], layer.expected(), layer.forward_bound())
+    assert_within(after[part], layer.expected, layer.forward_bound)
     after[part] = 5
     assert np.array_equal(after, background), "channels beside the result changed"
 
@@ -317,7 +321,7 @@ def test_encodes_of_one_command_buffer_share_their_workspace(wherever_possible):
             ]
             assert len(commands._lent.workspaces) == 2, "the second fits into the first's, the third needs more"
         for layer, result in zip(layers, results, strict=True):
-            assert_within(np.asarray(result), layer.expected(), layer.forward_bound())
+            assert_within(np.asarray(result), layer.expected, layer.forward_bound)
 
 
 def layout(images: int, size: int, channels: int) -> tuple[int, ...]:
@@ -371,12 +375,12 @@ def test_errors_are_about_those_of_a_plain_sum(taps, inputs, wherever_possible):
     def error(result: np.ndarray, exact: np.ndarray) -> float:
         return float(np.sqrt(np.mean((result - exact) ** 2)))
 
-    exact = layer.expected()
+    exact = layer.expected
     products = windows[..., None, :, :, :] * layer.weights.transpose(0, 3, 1, 2)
     plain = plain_sums(products.reshape(*products.shape[:3], -1)) + layer.biases
     assert error(y, exact) < 2.5 * error(plain[None], exact)
 
-    exact = layer.expected_weights()
+    exact = layer.expected_weights
     products = np.einsum("yxo,yxcij->oijcyx", layer.gradient[0], windows)
     plain = plain_sums(products.reshape(*products.shape[:4], -1))
     factor = 3 if taps == 3 else 4.5
