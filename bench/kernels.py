@@ -31,4 +31,6 @@ def compile_kernels(device: mg.Device, kernels: Sequence[tuple[str, str]]) -> No
 
 def _compile(identifier: str, name: str, dtype: str) -> None:
     with contextlib.suppress(MPSGradError):
-        families()[name].library(mg.find_device(identifier), dtype)
+        family, device = families()[name], mg.find_device(identifier)
+        for kernel in sorted(family.kernels(device, dtype)):
+            family.function(device, kernel, dtype)

@@ -28,7 +28,8 @@ _HELPER_MARK = "MPSGRAD_COMPILES_FOR_ANOTHER"
 _IMPORT_SYSTEM = ("importlib._bootstrap", "_frozen_importlib", "runpy")
 _DRIVER_DISTRIBUTIONS = ("metalcompute", "cuda-core", "pyopencl", "intel-opencl-rt")
 
-Part = tuple[ShaderFamily, str]
+Kernel = tuple[ShaderFamily, str, str]
+"""A family, the name of a kernel function in it, and the type of images that it is for."""
 
 
 def compile_library(device: Device | None = None) -> float:
@@ -41,40 +42,46 @@ def compile_library(device: Device | None = None) -> float:
     started = time.perf_counter()
     waiting = _waiting(device)
     with _helpers(device, len(waiting)):
-        for done, (family, dtype) in enumerate(waiting, 1):
+        for done, (family, name, dtype) in enumerate(waiting, 1):
             with contextlib.suppress(ShaderError):
-                family.library(device, dtype)
+                family.function(device, name, dtype)
             if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
-                _progress(f"mpsgrad: compiling Metal shaders for {device.name}: {done}/{len(waiting)}")
+                _progress(f"mpsgrad: compiling Metal kernels for {device.name}: {done}/{len(waiting)}")
     seconds = time.perf_counter() - started
     if waiting and seconds > PROGRESS_AFTER_SECONDS:
-        _progress(f"mpsgrad: compiled {len(waiting)} shader libraries in {seconds:.1f} s", end="\n")
+        _progress(f"mpsgrad: compiled {len(waiting)} Metal kernels in {seconds:.1f} s", end="\n")
     return seconds
 
 
-def _waiting(device: Device) -> list[Part]:
+def _waiting(device: Device) -> list[Kernel]:
     return [
-        (family, dtype)
+        (family, name, dtype)
         for family in families().values()
         if family.ahead_of_time
         for dtype in family.dtypes
-        if dtype in DTYPES_AT_IMPORT and not _is_compiled(family, dtype, device)
+        if dtype in DTYPES_AT_IMPORT
+        for name in _kernels(family, dtype, device)
+        if not _is_compiled(family, name, dtype, device)
     ]
 
 
-def _is_compiled(family: ShaderFamily, dtype: str, device: Device) -> bool:
+def _kernels(family: ShaderFamily, dtype: str, device: Device) -> list[str]:
     try:
-        return device.is_compiled(family.source(device, dtype), name=family.path)
+        return sorted(family.kernels(device, dtype))
     except ShaderError:
-        return False
+        return []
+
+
+def _is_compiled(family: ShaderFamily, name: str, dtype: str, device: Device) -> bool:
+    return device.is_compiled(family.function_source(device, name, dtype), name=family.path)
 
 
 @contextlib.contextmanager
 def _helpers(device: Device, count: int) -> Iterator[None]:
-    """Processes that compile parts of the library into the cache on disk while the block runs.
+    """Processes that compile kernels into the cache on disk while the block runs.
 
     Intel's compiler builds one program at a time in a process, so threads would not help. Each process goes round the
-    parts from a place of its own and passes over those that the cache holds by then, as the block does. Without them,
+    kernels from a place of its own and passes over those that the cache holds by then, as the block does. Without them,
     or if they fail, the block compiles everything itself.
     """
     helpers: list[subprocess.Popen[bytes]] = []
@@ -102,14 +109,14 @@ def _helpers(device: Device, count: int) -> Iterator[None]:
 
 
 def _help(identifier: str, start: float) -> None:
-    """What such a process does: ``start`` is its first part's place in the list, from 0 to 1."""
+    """What such a process does: ``start`` is its first kernel's place in the list, from 0 to 1."""
     device = find_device(identifier)
-    parts = _waiting(device)
-    first = int(start * len(parts))
-    for family, dtype in parts[first:] + parts[:first]:
-        if not _is_compiled(family, dtype, device):
+    waiting = _waiting(device)
+    first = int(start * len(waiting))
+    for family, name, dtype in waiting[first:] + waiting[:first]:
+        if not _is_compiled(family, name, dtype, device):
             with contextlib.suppress(ShaderError):
-                family.library(device, dtype)
+                family.function(device, name, dtype)
 
 
 def _progress(text: str, end: str = "") -> None:

@@ -1,8 +1,9 @@
-"""From a template to a compiled function: shader families, parameter structs, rendering, and the compiled library.
+"""From a template to a compiled function: shader families, parameter structs, rendering, and what is compiled of it.
 
 A family is one file ``shaders/NAME.metal.j2`` with kernels that belong together, rendered once for each dtype. Its
 parameter structs are declared once, here in Python; the Metal struct and the bytes that fill it both come from that
-declaration. Rendered source carries ``#line`` directives, so that every compiler names the template's line.
+declaration. Rendered source carries ``#line`` directives, so that every compiler names the template's line. A function
+is compiled at its first use, alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import numpy as np
 
 from mpsgrad import kernels
 from mpsgrad.devices import Buffer, Device, Function, Library
+from mpsgrad.devices.contract import unknown_kernel
 from mpsgrad.errors import ShaderError
+from mpsgrad.outline import Outline
 from mpsgrad.tunables import Tunables, tunables
 
 if TYPE_CHECKING:
@@ -103,11 +106,31 @@ class Rendering:
     source: str
     origins: tuple[tuple[str, int], ...]
 
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.source.splitlines()
+
+    @cached_property
+    def _outline(self) -> Outline:
+        return Outline(self._lines)
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The names of the kernel functions, but for those made of templates."""
+        return self._outline.kernels
+
+    def reduced_to(self, kernel: str) -> Rendering:
+        """What the kernel function ``kernel`` needs; everything, if it is made of a template."""
+        if kernel not in self.kernels:
+            return self
+        kept = self._outline.lines_for(kernel)
+        return Rendering("\n".join(self._lines[i] for i in kept) + "\n", tuple(self.origins[i] for i in kept))
+
     def with_line_directives(self) -> str:
         """The source with a ``#line`` directive wherever the origin is not the line after the one before it."""
         lines = []
         expected: tuple[str, int] | None = None
-        for text, (file, line) in zip(self.source.splitlines(), self.origins, strict=True):
+        for text, (file, line) in zip(self._lines, self.origins, strict=True):
             if (file, line) != expected:
                 lines.append(f'#line {line} "{file}"')
             lines.append(text)
@@ -227,7 +250,8 @@ class ShaderFamily:
     def __post_init__(self) -> None:
         if self.directory is None:
             _families[self.name] = self
-        self._libraries: dict[tuple[Device, str, str, tuple[tuple[str, Any], ...]], Library] = {}
+        self._renderings: dict[tuple[str, str, str, tuple[tuple[str, Any], ...]], Rendering] = {}
+        self._libraries: dict[tuple[Device, str], Library] = {}
         self._functions: dict[tuple[Device, str, str, str], Function] = {}
         self._lock = RLock()
 
@@ -275,26 +299,38 @@ class ShaderFamily:
         )
 
     def source(self, device: Device, dtype: str) -> str:
-        """What ``device`` compiles."""
-        return self.render(dtype, device.family, device.tuning).with_line_directives()
+        """All kernel functions for ``device``, with the ``#line`` directives of what it compiles."""
+        return self._rendering(device, dtype).with_line_directives()
 
-    def library(self, device: Device, dtype: str) -> Library:
-        """The compiled kernels, compiled at the first call."""
-        with self._lock:
-            key = (device, device.family, dtype, tuple(self.measured(tunables(device.tuning)).items()))
-            library = self._libraries.get(key)
-            if library is None:
-                library = device.compile(self.source(device, dtype), name=self.path)
-                self._libraries[key] = library
-            return library
+    def kernels(self, device: Device, dtype: str) -> frozenset[str]:
+        """The names of the kernel functions that ``device`` can be asked for, but for those made of templates."""
+        return self._rendering(device, dtype).kernels
+
+    def function_source(self, device: Device, name: str, dtype: str) -> str:
+        """What ``device`` compiles for the kernel function ``name``; raises ``KeyError`` if there is none such."""
+        rendering = self._rendering(device, dtype)
+        if name not in rendering.kernels and name not in rendering.source:
+            raise unknown_kernel(name, rendering.kernels)
+        return rendering.reduced_to(name).with_line_directives()
 
     def function(self, device: Device, name: str, dtype: str) -> Function:
-        """The compiled kernel function ``name`` for images of ``dtype``."""
+        """The compiled kernel function ``name`` for images of ``dtype``, compiled at the first call."""
         function = self._functions.get((device, device.family, name, dtype))
         if function is None:
-            function = self.library(device, dtype).function(name)
-            self._functions[device, device.family, name, dtype] = function
+            with self._lock:
+                source = self.function_source(device, name, dtype)
+                if (device, source) not in self._libraries:
+                    self._libraries[device, source] = device.compile(source, name=self.path)
+                function = self._libraries[device, source].function(name)
+                self._functions[device, device.family, name, dtype] = function
         return function
+
+    def _rendering(self, device: Device, dtype: str) -> Rendering:
+        with self._lock:
+            key = (dtype, device.family, device.tuning, tuple(self.measured(tunables(device.tuning)).items()))
+            if key not in self._renderings:
+                self._renderings[key] = self.render(dtype, device.family, device.tuning)
+            return self._renderings[key]
 
     def dtype_of(self, function: Function, device: Device) -> str | None:
         """Which dtype's kernel ``function`` is, or None if it is none of this family's."""

@@ -394,9 +394,7 @@ class CUDADevice(Device):
 
     def is_compiled(self, source: str, *, name: str) -> bool:
         kept = translations.load(self._translation_name(source, name, None), None)
-        if kept is not None:
-            return cache.contains(kept.program)
-        return cache.contains(cache_name(self.translate(source, name=name), self.architecture, OWN_MATH))
+        return kept is not None and cache.contains(kept.program)
 
     def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> CUDALibrary:
         launch: Launch = "whole" if options is None else "box"

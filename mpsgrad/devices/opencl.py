@@ -249,9 +249,7 @@ class OpenCLDevice(Device):
 
     def is_compiled(self, source: str, *, name: str) -> bool:
         kept = translations.load(self._translation_name(source, name, None, "whole"), None)
-        if kept is not None:
-            return cache.contains(kept.program)
-        return cache.contains(self._cache_name(self.translate(source, name=name)))
+        return kept is not None and cache.contains(kept.program)
 
     def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> OpenCLLibrary:
         return self._compile(source, name, options, "row" if options is not None else "whole")

@@ -12,7 +12,8 @@ def test_they_are_in_the_cache_then(device: mg.Device, tmp_path, monkeypatch):
     monkeypatch.setenv("MPSGRAD_COMPILES_FOR_ANOTHER", "1")
     family = families()["fill"]
     assert ("fill", "float") in all_kernels()
-    source = family.source(device, "float")
+    (kernel,) = family.kernels(device, "float")
+    source = family.function_source(device, kernel, "float")
     assert not device.is_compiled(source, name=family.path)
     compile_kernels(device, [("fill", "float")])
     assert device.is_compiled(source, name=family.path)

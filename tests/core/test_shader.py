@@ -30,7 +30,7 @@ def errors_of(folder: Path, *, dtype: str = "float", **files: str) -> mg.ShaderE
     for name, text in files.items():
         (folder / f"{name}.metal.j2").write_text(text)
     with pytest.raises(mg.ShaderError) as caught:
-        ShaderFamily("broken", directory=folder).library(mg.default_device(), dtype)
+        ShaderFamily("broken", directory=folder).function(mg.default_device(), "one", dtype)
     return caught.value
 
 
@@ -215,11 +215,12 @@ def test_a_family_takes_the_tunables_of_its_device(tmp_path):
     assert "tuned" not in families()
 
 
-def test_functions_and_libraries_are_made_once():
+def test_functions_are_made_once_each_of_what_it_needs(monkeypatch):
     family, device = families()["soft_max"], mg.default_device()
-    assert family.library(device, "float") is family.library(device, "float")
     name = "soft_max_up_to_32"
     assert family.function(device, name, "half") is family.function(device, name, "half")
+    source = family.function_source(device, name, "half")
+    assert source.count("kernel void ") == 1 < family.source(device, "half").count("kernel void ")
     with pytest.raises(KeyError, match="no kernel function 'nonsense'; there are .*soft_max"):
         family.function(device, "nonsense", "float")
 

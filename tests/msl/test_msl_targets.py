@@ -93,8 +93,10 @@ def test_own_shaders_keep_the_rules(family, dtype) -> None:
 def test_own_shaders_compile_for_cuda(family, dtype) -> None:
     """Those with instructions for matrices to machine code, since only the assembler knows these, as fast as the
     compiler can; the nightly run makes code of all of them."""
-    source = family.render(dtype, "nvidia").with_line_directives()
+    rendering = family.render(dtype, "nvidia")
+    source = rendering.with_line_directives()
     translation = translate(source, "cuda", filename=family.path)
+    assert translation.kernels.keys() == rendering.kernels
     if "matrices" not in family.name:
         check_for_cuda(translation, OWN_MATH)
         return
