@@ -26,8 +26,6 @@ from mpsgrad.kernels.batch_normalization_families import (
     MANY_THREADS,
     MOST_CHANNELS_AT_ONCE,
     MOST_ELEMENTS_IN_ONE,
-    MOST_SUMMED_COLUMNS,
-    MOST_SUMMED_COLUMNS_OF_GRADIENT,
     NEURONS_AT_ONCE,
     PARAMETERS,
     ROWS_AT_ONCE,
@@ -40,6 +38,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     WITHOUT_NEURON,
     ending_of,
     families_of,
+    most_summed_columns,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState
@@ -167,7 +166,7 @@ class _SimdgroupEncoder(Encoder):
         numbers = tunables(self.device.tuning)
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
-        most_summed = MOST_SUMMED_COLUMNS if len(layouts) == 1 else MOST_SUMMED_COLUMNS_OF_GRADIENT
+        most_summed = most_summed_columns(len(layouts), numbers.has_many_registers)
         # One thread adds up a small image, for which each chunk has a price.
         is_small = adds_up and len(layouts) * math.prod(layouts[0][4:]) <= MOST_ELEMENTS_IN_ONE
         for count in (pixels_per_row, joined):

@@ -55,7 +55,8 @@ ROWS_OF_STATISTICS, COLUMNS_OF_STATISTICS = 32, 8192
 """On CPUs: statistics of so many rows are merged at a time, or of fewer longer ones."""
 MOST_SUMMED_COLUMNS, MOST_SUMMED_COLUMNS_OF_GRADIENT = 1024, 8192
 """On CPUs: statistics of rows of more columns would not stay in the nearest cache. Sums of gradients neither, but
-simdgroups that add up shorter rows take two to five times as long."""
+simdgroups that add up shorter rows take two to five times as long; with few registers statistics, too, up to twice as
+long."""
 CHANNELS_OF_MERGE = 64
 """On CPUs: so many a thread has that merges chunks by eights."""
 STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
@@ -64,10 +65,19 @@ WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
 """How the names of kernels begin that do the same with every fused neuron: only the shader without one has them."""
 
 
+def most_summed_columns(images: int, has_many_registers: bool) -> int:
+    """Of rows that are added up whole, by a kernel that reads so many images."""
+    return MOST_SUMMED_COLUMNS if images == 1 and has_many_registers else MOST_SUMMED_COLUMNS_OF_GRADIENT
+
+
 def _measured(numbers: Tunables) -> dict[str, Any]:
     """On CPUs with few registers only narrow panels of columns have their sums there, and parts of rows are what caches
     are slow to read."""
-    return {"sums": numbers.normalization_sums_per_lane, "sums_by_panels": numbers.has_many_registers}
+    return {
+        "sums": numbers.normalization_sums_per_lane,
+        "sums_by_panels": numbers.has_many_registers,
+        "most_summed_columns": most_summed_columns(1, numbers.has_many_registers),
+    }
 
 
 def _family(name: str, takes_parts: bool = False) -> ShaderFamily:
@@ -83,7 +93,6 @@ def _family(name: str, takes_parts: bool = False) -> ShaderFamily:
             "rows_of_eights": ROWS_OF_EIGHTS,
             "rows_of_statistics": ROWS_OF_STATISTICS,
             "columns_of_statistics": COLUMNS_OF_STATISTICS,
-            "most_summed_columns": MOST_SUMMED_COLUMNS,
             "most_summed_columns_of_gradient": MOST_SUMMED_COLUMNS_OF_GRADIENT,
             "channels_of_merge": CHANNELS_OF_MERGE,
             "threads": THREADS,
@@ -121,7 +130,6 @@ def _family_in_one(name: str) -> ShaderFamily:
             "rows_of_eights": ROWS_OF_EIGHTS,
             "rows_of_statistics": ROWS_OF_STATISTICS,
             "columns_of_statistics": COLUMNS_OF_STATISTICS,
-            "most_summed_columns": MOST_SUMMED_COLUMNS,
             "most_summed_columns_of_gradient": MOST_SUMMED_COLUMNS_OF_GRADIENT,
             "calls_functions": False,
             "neuron": name,

@@ -74,7 +74,7 @@ def test_few_pixels_of_which_some_are_left_over(shape, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("shape", [(2, 9, 11, 131), (3, 7, 9, 357), (1, 5, 5, 1018), (2, 4, 5, 1025)])
 def test_gradients_of_odd_numbers_of_many_channels(shape, dtype):
-    """CPUs add up those of eight or four pixels as a row, up to 8192 columns, and statistics of fewer."""
+    """CPUs add up those of eight or four pixels as a row, up to 8192 columns; with few registers statistics, too."""
     case = Case.draw(shape, dtype, seed=17)
     check(case, run(case))
 
@@ -87,7 +87,9 @@ def test_halves_of_images_of_many_pixels(shape, neuron):
     check(case, run(case))
 
 
-@pytest.mark.parametrize("shape", [(2, 31, 33, 64), (2, 40, 40, 3), (1, 64, 64, 33), (4, 1, 1, 300), (1, 1, 1, 40)])
+@pytest.mark.parametrize(
+    "shape", [(2, 31, 33, 64), (2, 40, 40, 3), (1, 64, 64, 33), (4, 1, 1, 300), (1, 1, 1, 40), (3, 7, 9, 357)]
+)
 @pytest.mark.parametrize("mean, deviation", [(1e3, 1.0), (-1e4, 0.5), (0.0, 1e-3), (1.0, 100.0)])
 def test_a_mean_far_above_the_deviation_costs_no_accuracy(shape, mean, deviation):
     case = Case.draw(shape, seed=7)
