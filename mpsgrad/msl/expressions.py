@@ -28,9 +28,10 @@ def begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:
 
 
 def declares_indirectly(argument: Sequence[Token], tokens: Sequence[Token], closing: int) -> bool:
-    """Whether ``type (argument)`` declares a pointer or reference to an array or function."""
+    """Whether ``type (argument)`` declares a pointer or reference to an array or function, or a name in brackets."""
     following = tokens[closing + 1].text if closing + 1 < len(tokens) else ""
-    return argument[0].text in ("*", "&") and following in ("[", "(")
+    is_name = len(argument) == 1 and argument[0].kind == IDENTIFIER
+    return (argument[0].text in ("*", "&") and following in ("[", "(")) or (is_name and following == "=")
 
 
 def are_values(arguments: Sequence[Sequence[Token]]) -> bool:

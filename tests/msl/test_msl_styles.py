@@ -202,6 +202,7 @@ kernel void f(device const float* x, device float* y, constant uint& n, index_ty
 
 def test_what_clang_adds_to_the_language_runs_and_compiles_for_cuda() -> None:
     source = LIBRARY + """struct Ray { float3 from, to; int kind[2]; };
+using Number = float;
 template <int N> void fill(thread bfloat (&values)[N]) { for (int i = 0; i < N; i++) values[i] = bfloat(i); }
 class Sum { float v; friend float added(float a, Sum b); template <typename T> friend T value(Sum s); public: Sum(float x) : v(x) {} };
 float added(float a, Sum b) { return a + b.v; }
@@ -212,7 +213,9 @@ kernel void f(device float* out, constant int (&weights)[2][2], const device flo
   ray.to = (float3){3, 4, 5};
   float parts[4] = {(const Ray){ray.to}.from.y, added(1, Sum(2)) - value<half>(3)};
   reinterpret_cast<thread float4&>(parts).x -= 1.0;
-  ray.to.x = parts[0] + parts[1] - 3;
+  Number (one) = 1;
+  float3 (three) = float3(3) * one;
+  ray.to.x = parts[0] + parts[1] - three.x;
   bfloat values[3];
   fill(values);
   float result = ray.kind[1] + max(values[1], values[2]) + (__FLT_MAX__ > 1e38) + (__INT_MAX__ >> 30);

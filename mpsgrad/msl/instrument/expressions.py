@@ -52,6 +52,10 @@ class ExpressionWeaver:
         """Notes the edits for a lambda expression."""
         raise NotImplementedError
 
+    def _statements(self, start: int, end: int) -> None:
+        """Notes the edits for statements."""
+        raise NotImplementedError
+
     # Sites and insertions.
 
     def _site(self, start: int, end: int) -> Token:
@@ -91,6 +95,8 @@ class ExpressionWeaver:
         if kind == "opaque":
             if node.text == "[":
                 self._lambda(node.start, node.end)
+            elif node.text == "{":
+                self._statements(node.start + 1, node.end - 1)
         elif kind == "name":
             self._name(node, context, path)
         elif kind == "group":

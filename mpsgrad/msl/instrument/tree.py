@@ -269,6 +269,9 @@ class TreeReader:
             return Node("literal", start, self._index, start, text)
         if text == "(":
             closing = self._close(start)
+            if self._text(1) == "{":
+                self._index = closing + 1
+                return Node("opaque", start, self._index, start, "{")
             if any(self._tokens[k].text == "..." for k in range(start + 1, closing)):
                 self._index = closing + 1
                 return Node("opaque", start, self._index, start, "...")

@@ -77,4 +77,6 @@ def _is_endless(source: Source, loop: Statement) -> bool:
             return False
         condition = parts[1]
     is_true = source.texts[slice(*condition)] in ([], ["true"], ["1"])
-    return is_true and not source.places("break", start=loop.parts[0][0], end=loop.end)
+    start = loop.parts[0][0]
+    breaks = source.places("break", start=start, end=loop.end)
+    return is_true and all(any(source.statements.around(k, *LOOPS, "switch", start=start)) for k in breaks)
