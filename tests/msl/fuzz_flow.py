@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from fuzz_parts import LANES, ROLLED, Expression, ExpressionMaker, Statement, Values, indented
 
-_WIDTHS = {"s": 16, "t": 8}
+_WIDTHS = {"s": 16, "t": 8, "h": 16, "g": 8}
+_SIGNED = ("h", "g")
 NUMBERS = ("a", "b", "c", "d", "s", "t", "v.m", "z.x", "z.y", "z.w", "r[0]", "r[1]", "r[2]")
 TRUTHS = ("p", "q", "v.n")
 _TURNS = ("2", "3", "4", "7", "30", "turns", "int(a & 3)")
@@ -21,13 +22,16 @@ _WRITTEN = 3
 """Numbers of each thread in memory that statements anywhere write."""
 
 
-def _none() -> np.ndarray:
+def nobody() -> np.ndarray:
     return np.zeros(LANES, bool)
 
 
-def _store(values: Values, name: str, new: np.ndarray, mask: np.ndarray) -> None:
+def store(values: Values, name: str, new: np.ndarray, mask: np.ndarray) -> None:
     if name in _WIDTHS:
         new = new & np.uint32((1 << _WIDTHS[name]) - 1)
+    if name in _SIGNED:
+        sign = np.uint32(1 << (_WIDTHS[name] - 1))
+        new = (new ^ sign) - sign
     values[name] = np.where(mask, new, values[name])
 
 
@@ -36,7 +40,7 @@ def _left(values: Values, mask: np.ndarray) -> np.ndarray:
     return mask & ~values["broken"] & ~values["continued"] & ~values["returned"]
 
 
-def _run(block: Sequence[Statement], values: Values, mask: np.ndarray) -> None:
+def run_block(block: Sequence[Statement], values: Values, mask: np.ndarray) -> None:
     for statement in block:
         now = _left(values, mask)
         if now.any():
@@ -48,10 +52,14 @@ class FlowProgram(ExpressionMaker):
 
     more_parameters = more_arguments = ""
     """What functions get beside numbers, and what the kernel has for it."""
+    kind = "flow"
+    numbers: Sequence[str] = NUMBERS
+    members = more = ""
+    """What the struct and the kernel have beside."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self.name = f"flow_{seed}"
+        self.name = f"{self.kind}_{seed}"
         self._loops = 0
         self._breakable = self._loop_depth = 0
         self._returns = False
@@ -62,17 +70,17 @@ class FlowProgram(ExpressionMaker):
         self._truths: Sequence[str] = ("p", "q")
         for index in range(self._random.randint(0, 2)):
             body = [self._statement(2) for _ in range(self._random.randint(1, 3))]
-            self._functions.append((f"{self.name}_{index}", body, self._number(1)))
+            self._functions.append((self._function_name(index), body, self._number(1)))
         self._in_function = False
-        self._numbers, self._truths = NUMBERS, TRUTHS
+        self._numbers, self._truths = self.numbers, TRUTHS
         self._has_simdgroups = self._random.random() < 0.3
         self._body = [self._at_top() for _ in range(self._random.randint(3, 6))]
 
     def source(self) -> str:
-        lines = [f"struct {self.name}_v {{ uint m; bool n; }};"]
+        lines = [f"struct {self.name}_v {{ uint m; bool n;{self.members} }};"]
         for name, body, result in self._functions:
             lines += [
-                f"uint {name}(uint a, uint b, device const uint* x, int turns{self.more_parameters})",
+                *self._head(name),
                 "{",
                 "    uint c = 3, d = a;",
             ]
@@ -92,11 +100,22 @@ class FlowProgram(ExpressionMaker):
             "    bool p = (a & 1) != 0, q = int(b) > 0;",
             "    device const uint* w = x + i;",
             "    shared[l] = a;",
+            *([f"    {self.more}"] if self.more else []),
             *indented(self._body),
         ]
-        for k, name in enumerate((*NUMBERS, *TRUTHS)):
+        for k, name in enumerate((*self.numbers, *TRUTHS)):
             lines.append(f"    y[i + {k * LANES}] = {name};")
         return "\n".join([*lines, "}\n"])
+
+    def _function_name(self, index: int) -> str:
+        return f"{self.name}_{index}"
+
+    def _head(self, name: str) -> list[str]:
+        return [f"uint {name}(uint a, uint b, device const uint* x, int turns{self.more_parameters})"]
+
+    def _more_values(self, values: Values) -> Values:
+        """What the subclass's names hold at first."""
+        return {}
 
     def expected(self, x: np.ndarray, turns: int) -> np.ndarray:
         """What the kernel writes for ``x``."""
@@ -115,12 +134,13 @@ class FlowProgram(ExpressionMaker):
             "q": b.view(np.int32) > 0,
             "w": d,
         }
-        values |= {"broken": _none(), "continued": _none(), "returned": _none(), "x": x, "code": np.zeros_like(a)}
+        values |= {"broken": nobody(), "continued": nobody(), "returned": nobody(), "x": x, "code": np.zeros_like(a)}
         values |= {f"y{k}": np.zeros_like(a) for k in range(_WRITTEN)}
         values |= {"shared": a, "turns": np.full(LANES, turns, np.uint32), "result": np.zeros_like(a)}
-        _run(self._body, values, ~_none())
+        values |= self._more_values(values)
+        run_block(self._body, values, ~nobody())
         done = values["returned"]
-        planes = [np.where(done, 0, values[name].astype(np.uint32)) for name in (*NUMBERS, *TRUTHS)]
+        planes = [np.where(done, 0, values[name].astype(np.uint32)) for name in (*self.numbers, *TRUTHS)]
         planes += [values["code"], *(values[f"y{k}"] for k in range(_WRITTEN))]
         return np.concatenate(planes).astype(np.uint32)
 
@@ -154,14 +174,15 @@ class FlowProgram(ExpressionMaker):
             )
 
             def reduce(values: Values, mask: np.ndarray) -> None:
-                _store(values, name, compute(values[other]).astype(np.uint32), mask)
+                store(values, name, compute(values[other]).astype(np.uint32), mask)
 
             return Statement([f"{name} = {text.format(other)};"], reduce)
         if self._returns:
             return self._assignment()
 
         def rotate(values: Values, mask: np.ndarray) -> None:
-            _store(values, name, values[other][(np.arange(LANES) + shift) % LANES], mask)
+            store(values, "shared", values[other], mask)
+            store(values, name, values["shared"][(np.arange(LANES) + shift) % LANES], mask)
 
         barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
         lines = [barrier, f"shared[l] = {other};", barrier, f"{name} = shared[(l + {shift}) % {LANES}];"]
@@ -227,7 +248,7 @@ class FlowProgram(ExpressionMaker):
 
     def _set(self, name: str, value: Expression) -> Statement:
         return Statement(
-            [f"{name} = {value.text};"], lambda values, mask: _store(values, name, value.evaluate(values), mask)
+            [f"{name} = {value.text};"], lambda values, mask: store(values, name, value.evaluate(values), mask)
         )
 
     def _constant(self, name: str) -> Statement:
@@ -238,10 +259,10 @@ class FlowProgram(ExpressionMaker):
         """A number of each thread in memory gets a value."""
         pick = self._random
         plane, value = pick.randrange(_WRITTEN), self._number(pick.randrange(2))
-        place = (len(NUMBERS) + len(TRUTHS) + 1 + plane) * LANES
+        place = (len(self.numbers) + len(TRUTHS) + 1 + plane) * LANES
         return Statement(
             [f"y[i + {place}] = {value.text};"],
-            lambda values, mask: _store(values, f"y{plane}", value.evaluate(values), mask),
+            lambda values, mask: store(values, f"y{plane}", value.evaluate(values), mask),
         )
 
     def _walk(self) -> Statement:
@@ -250,11 +271,11 @@ class FlowProgram(ExpressionMaker):
             value = self._number(1)
             return Statement(
                 [f"w = x + ({value.text} & 127);"],
-                lambda values, mask: _store(values, "w", value.evaluate(values) & 127, mask),
+                lambda values, mask: store(values, "w", value.evaluate(values) & 127, mask),
             )
 
         def step(values: Values, mask: np.ndarray) -> None:
-            _store(values, "w", values["w"] + 1, mask & (values["w"] < 150))
+            store(values, "w", values["w"] + 1, mask & (values["w"] < 150))
 
         return Statement(["if (w < x + 150) {", "    w++;", "}"], step)
 
@@ -273,7 +294,7 @@ class FlowProgram(ExpressionMaker):
         def run(values: Values, mask: np.ndarray) -> None:
             chosen, new = index.evaluate(values), value.evaluate(values)
             for place in range(3):
-                _store(values, f"r[{place}]", values[f"r[{place}]"] + new, mask & (chosen == place))
+                store(values, f"r[{place}]", values[f"r[{place}]"] + new, mask & (chosen == place))
 
         return Statement([f"r[{index.text}] += {value.text};"], run)
 
@@ -285,9 +306,9 @@ class FlowProgram(ExpressionMaker):
 
         def run(values: Values, mask: np.ndarray) -> None:
             first = values[one] > limit
-            _store(values, one, values[one] + 1, mask)
+            store(values, one, values[one] + 1, mask)
             second = (values[two] & 1) == 0
-            _store(values, two, values[two] - 1, mask & first)
+            store(values, two, values[two] - 1, mask & first)
             values[name] = np.where(mask, first & second, values[name])
 
         return Statement([f"{name} = ({one}++ > {limit}) && (({two}-- & 1) == 0);"], run)
@@ -302,20 +323,20 @@ class FlowProgram(ExpressionMaker):
 
         def result(function: tuple[str, list[Statement], Expression], values: Values, mask: np.ndarray) -> np.ndarray:
             x, y = a.evaluate(values), b.evaluate(values)
-            inner = {"a": x, "b": y, "c": np.full(LANES, 3, np.uint32), "d": x, "p": x > y, "q": _none()}
+            inner = {"a": x, "b": y, "c": np.full(LANES, 3, np.uint32), "d": x, "p": x > y, "q": nobody()}
             inner |= {"w": np.zeros(LANES, np.uint32), "x": values["x"], "turns": values["turns"]}
-            inner |= {"broken": _none(), "continued": _none(), "returned": _none(), "result": np.zeros_like(x)}
+            inner |= {"broken": nobody(), "continued": nobody(), "returned": nobody(), "result": np.zeros_like(x)}
             inner["shared"] = values["shared"]
-            _run(function[1], inner, mask)
+            run_block(function[1], inner, mask)
             values["shared"] = inner["shared"]
             return np.where(inner["returned"], inner["result"], function[2].evaluate(inner))
 
         def run(values: Values, mask: np.ndarray) -> None:
-            chosen = condition.evaluate(values) if chooses else ~_none()
+            chosen = condition.evaluate(values) if chooses else ~nobody()
             new = result(first, values, mask & chosen)
             if chooses:
                 new = np.where(chosen, new, result(second, values, mask & ~chosen))
-            _store(values, name, new, mask)
+            store(values, name, new, mask)
 
         text = f"{first[0]}({a.text}, {b.text}, x, turns{self.more_arguments})"
         if chooses:
@@ -336,7 +357,7 @@ class FlowProgram(ExpressionMaker):
 
             def leave(values: Values, mask: np.ndarray) -> None:
                 leaving = mask & condition.evaluate(values)
-                _run(before, values, leaving)
+                run_block(before, values, leaving)
                 values["result"] = np.where(leaving, value.evaluate(values), values["result"])
                 values["returned"] = values["returned"] | leaving
 
@@ -345,7 +366,7 @@ class FlowProgram(ExpressionMaker):
             return self._assignment()
         else:
             self._returns = True
-            code, place = pick.randrange(1, 50), (len(NUMBERS) + len(TRUTHS)) * LANES
+            code, place = pick.randrange(1, 50), (len(self.numbers) + len(TRUTHS)) * LANES
 
             def end(values: Values, mask: np.ndarray) -> None:
                 leaving = mask & condition.evaluate(values)
@@ -412,8 +433,8 @@ class FlowProgram(ExpressionMaker):
 
         def run(values: Values, mask: np.ndarray) -> None:
             truth = condition.evaluate(values)
-            _run(yes, values, mask & truth)
-            _run(no, values, mask & ~truth)
+            run_block(yes, values, mask & truth)
+            run_block(no, values, mask & ~truth)
 
         lines = [f"if ({condition.text}) {{", *indented(yes), "}"]
         return Statement([*lines, "else {", *indented(no), "}"] if no else lines, run)
@@ -427,12 +448,12 @@ class FlowProgram(ExpressionMaker):
         self._breakable -= 1
 
         def run(values: Values, mask: np.ndarray) -> None:
-            broken, values["broken"] = values["broken"], _none()
+            broken, values["broken"] = values["broken"], nobody()
             choice = np.minimum(value.evaluate(values) & 3, 2)
-            entered = _none()
+            entered = nobody()
             for k, (block, ends) in enumerate(blocks):
                 entered = entered | mask & (choice == k)
-                _run(block, values, entered)
+                run_block(block, values, entered)
                 if ends:
                     values["broken"] = values["broken"] | entered
             values["broken"] = broken
@@ -459,8 +480,8 @@ class WaitingProgram(FlowProgram):
         shift = pick.randrange(1, 32)
 
         def rotate(values: Values, mask: np.ndarray) -> None:
-            _store(values, "shared", values[other], mask)
-            _store(values, name, values["shared"][(np.arange(LANES) + shift) % LANES], mask)
+            store(values, "shared", values[other], mask)
+            store(values, name, values["shared"][(np.arange(LANES) + shift) % LANES], mask)
 
         barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
         lines = [barrier, f"shared[l] = {other};", barrier, f"{name} = shared[(l + {shift}) % {LANES}];"]
@@ -485,8 +506,8 @@ def _turn(
             mask = mask & goes_on(turn)
         if not mask.any():
             break
-        values["broken"], values["continued"] = _none(), _none()
-        _run(body, values, mask)
+        values["broken"], values["continued"] = nobody(), nobody()
+        run_block(body, values, mask)
         mask = mask & ~values["broken"] & ~values["returned"]
         turn += 1
     values["broken"], values["continued"] = kept

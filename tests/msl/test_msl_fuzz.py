@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from fuzz_constructs import ConstructProgram
 from fuzz_flow import FlowProgram, WaitingProgram
 from fuzz_loops import LoopProgram
 from fuzz_programs import LANES, Generator, Program
@@ -16,6 +17,7 @@ from mpsgrad.errors import ShaderError
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 PROGRAMS_PER_SOURCE = 25
 QUICK_PROGRAMS, NIGHTLY_PROGRAMS = 100, 2500
+QUICK_CONSTRUCTS = 12
 
 
 def mistake(program: Program, library: mg.KernelLibrary) -> str:
@@ -67,7 +69,9 @@ def test_many_random_programs(seeds: range) -> None:
 
 def check_threads(kind: type[LoopProgram] | type[FlowProgram], seeds: Sequence[int]) -> None:
     programs = [kind(seed) for seed in seeds]
-    library = mg.compile(HEADER + "".join(program.source() for program in programs))
+    # Lambda expressions came with the language's version 3.2.
+    version = "3.2" if kind is ConstructProgram else "2.3"
+    library = mg.compile(HEADER + "".join(program.source() for program in programs), language_version=version)
     x = np.random.default_rng(seeds[0]).integers(-20, 20, 3 * LANES).astype(np.int32).view(np.uint32)
     for program in programs:
         expected = program.expected(x, 3)
@@ -87,15 +91,26 @@ def test_many_random_loops(seeds: range) -> None:
     check_threads(LoopProgram, seeds)
 
 
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 4 * 3), ids=str)
 def test_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 4 * 3, NIGHTLY_PROGRAMS), ids=str)
 def test_much_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
+
+
+@pytest.mark.parametrize("seeds", [range(QUICK_CONSTRUCTS)], ids=str)
+def test_random_constructs(seeds: range) -> None:
+    check_threads(ConstructProgram, seeds)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", batches(QUICK_CONSTRUCTS, NIGHTLY_PROGRAMS), ids=str)
+def test_many_random_constructs(seeds: range) -> None:
+    check_threads(ConstructProgram, seeds)
 
 
 @pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 2), ids=str)
