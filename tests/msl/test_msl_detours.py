@@ -136,26 +136,33 @@ def short_ways(body: str, functions: str) -> list[str]:
         (f"if (a & 1) {{ {LONG} r = 10; }} {LONG}", "", []),
         (f"if (a & 1) {{ {LONG} r = 10; }} else r = 20;", "", []),
         (f"if (a & 1) {{ {LONG} r = 10; }} else {{ {LONG} r = 20; }}", "", ["{}", "{}"]),
-        (f"if (a & 1) {{ {LONG} return; }} {LONG}", "", ["return;"]),
+        (f"if (a & 1) {{ {LONG} return; }} {LONG}", "", ["return;", "return;"]),
+        (f"for (; b < a; b++) {{ if (a & 1) {{ return; }} }} {LONG}", "", ["return;"]),
+        ("for (; b < a; b++) { if (a & 1) { return; } } return;", "", []),
+        (f"while (a) {{ for (; b < a; b++) {{ if (a & 1) {{ {LONG} break; }} }} }} {LONG}", "", ["break;"]),
         (
             f"while (a) {{ if (a & 1) {{ {LONG} return; }} else {{ if (b) break; {LONG} }} }}",
             "",
-            ["{ if (never_mtl(1)) return; if (never_mtl(2)) break; }"] * 2,
+            [*["{ if (never_mtl(1)) return; if (never_mtl(2)) break; }"] * 2, "return;"],
         ),
         ("if (a & 1) return;", "", []),
         (f"{LONG} {ROLLED}", "", []),
         (f"if (a & 1) {{ {SHORT} r = 1; }} else {{ {SHORT} r = 2; }}", "", []),
-        (f"while (a) {{ if (a & 1) {{ {LONG} break; }} a >>= 1; }}", "", ["break;"]),
-        (f"while (a) {{ switch (a) {{ case 1: {LONG} continue; case 2: a = 7; }} a >>= 1; }}", "", ["continue;"]),
+        (f"while (a) {{ if (a & 1) {{ {LONG} break; }} a >>= 1; }}", "", ["break;"] * 2),
+        (f"while (a) {{ switch (a) {{ case 1: {LONG} continue; case 2: a = 7; }} a >>= 1; }}", "", ["continue;"] * 2),
         ("while (a) { if (a & 1) { while (b) { b--; break; } } a >>= 1; }", "", []),
-        (f"while (a) {{ while (b) b--; switch (b) {{ }} if (a & 1) {{ {LONG} break; }} a >>= 1; }}", "", ["break;"]),
+        (
+            f"while (a) {{ while (b) b--; switch (b) {{ }} if (a & 1) {{ {LONG} break; }} a >>= 1; }}",
+            "",
+            ["break;"] * 2,
+        ),
         (
             f"while (a) {{ while (b) switch (b) {{ case 1: if (a & 1) {{ {LONG} continue; }} b = 3; }} a >>= 1; }}",
             "",
             ["continue;"],
         ),
         (f"while (a) {{ switch (b) {{ }} do b--; while (b); }} if (a & 1) {{ {LONG} }} while (a) break;", "", []),
-        ("uint out; r = of(a, b, out);", FUNCTION, ["return {};"]),
+        ("uint out; r = of(a, b, out);", FUNCTION, ["return {};"] * 2),
         ("r = one(a, b) + two(a, b);", CALLED, []),
         ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};", "return {};"]),
         ("r = (a & 1) ? Plain{}.one() : plain.two();", f"{CALLED}{PLAIN}", []),
@@ -182,7 +189,7 @@ def test_many_arms_take_as_long_as_few_for_each(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Loops, "is_surely_unrolled", counted(Loops.is_surely_unrolled))
     for joint in (" else ", " "):
         needed = []
-        for count in (10, 20, 30):
+        for count in (20, 30, 40):
             steps = 0
             short_ways(joint.join(arm.format(number) for number in range(count)), "")
             needed.append(steps)

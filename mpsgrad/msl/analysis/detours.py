@@ -4,8 +4,9 @@ Intel's vectorizer looks for the places where the ways that threads take meet ag
 and gives up behind the last of the blocks that a way's first one leads to. ``if (x) { loop; r = 1; } else { loop; r =
 2; }`` gave all threads that run abreast the ``r`` of the first. Where the ways lead at once to the meeting place, too,
 or to where a jump goes, the vectorizer finds that place and all before it. All of the ways have to lead there: where
-only the first did, ``if (x) { if (z) return; } else loop;`` in a loop had threads return that came the second. No
-thread takes such a short way, but that is not known when the source is compiled.
+only the first did, ``if (x) { if (z) return; } else loop;`` in a loop had threads return that came the second. What
+stands behind a choice or a loop that threads jump out of is one of the ways, too. No thread takes such a short way, but
+that is not known when the source is compiled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mpsgrad.msl.analysis.calls import functions_meant, reaching
 from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import Function, Source
-from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range, Section
+from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range, Section, Statement
 from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.tokens import Token
@@ -69,6 +70,9 @@ class _Finder:
                 self._pass_by_arms(arms)
         for function in self._called_in_choices():
             self._pass_by_body(function)
+        for each in source.statements.deciding(*DECIDING):
+            if source.in_body(each.word) and not barriers.places(each.word, each.end) and not each.is_constexpr:
+                self._jump_behind(each)
 
     def _pass_by_arms(self, arms: Sequence[Range]) -> None:
         if len(arms) > 1 and all(self._flow(*arm) for arm in arms) and any(self._flow(*arm) > 1 for arm in arms):
@@ -109,6 +113,18 @@ class _Finder:
     def _pass_by_body(self, function: Function) -> None:
         body = (function.body_open + 1, function.body_close)
         self._jump_past(body, self._return_from(function), is_alone=True)
+
+    def _jump_behind(self, statement: Statement) -> None:
+        """A way from behind a statement to where threads go that jump out of it, unless what it is in ends there."""
+        source, end = self._source, statement.end
+        before = source.text(self._loops.beginning(statement.start) - 1)
+        if before not in (";", "{", "}") or source.text(end) == "}" or end in self.found:
+            return
+        if source.text(end) in ("return", *_TARGETS) and not self._flow(end, self._end(end)):
+            return
+        jump = self._farthest_jump(statement.word, end) if any(self._flow(*part) for part in statement.parts) else None
+        if jump:
+            self._pass_by((end, end), jump, is_alone=True)
 
     def _pass_by(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
         self.found[part[0]] = Detour(self._source.tokens[part[0]], jump, is_alone)
