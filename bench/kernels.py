@@ -32,5 +32,5 @@ def compile_kernels(device: mg.Device, kernels: Sequence[tuple[str, str]]) -> No
 def _compile(identifier: str, name: str, dtype: str) -> None:
     with contextlib.suppress(MPSGradError):
         family, device = families()[name], mg.find_device(identifier)
-        for kernel in sorted(family.kernels(device, dtype)):
+        for kernel in family.kernels(device, dtype):
             family.function(device, kernel, dtype)

@@ -1,4 +1,4 @@
-"""What a Metal source defines outside of functions, and the part of it that one kernel function needs.
+"""What a Metal source defines outside of functions, and the part of it that some kernel functions need.
 
 A family of shaders is one source with up to a hundred kernel functions, of which a program uses a few: a compiler takes
 as long for each as for all that is written before them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 _SIGN = re.compile(
@@ -53,17 +53,18 @@ class Outline:
         self._items = [] if "##" in source else [_item(lines, *bounds) for bounds in _runs(source)]
 
     @property
-    def kernels(self) -> frozenset[str]:
-        """The names of the kernel functions that ``lines_for`` can be asked for; not those made of templates."""
-        return frozenset(item.name for item in self._items if item.is_kernel)
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernel functions that ``lines_for`` can be asked for, in their order; not those made of
+        templates."""
+        return tuple(item.name for item in self._items if item.is_kernel)
 
-    def lines_for(self, kernel: str) -> list[int]:
-        """The indices of the lines that the kernel function ``kernel`` needs: all but functions and structs that are
-        not named in what it needs."""
-        waiting = [item for item in self._items if not item.name or item.name == kernel]
+    def lines_for(self, kernels: Collection[str]) -> list[int]:
+        """The indices of the lines that these kernel functions need: all but functions and structs that are not named
+        in what they need."""
+        waiting = [item for item in self._items if not item.name or item.name in kernels]
         named = defaultdict(list)
         for item in self._items:
-            if item.name and item.name != kernel:
+            if item.name and item.name not in kernels:
                 named[item.name].append(item)
         needed: list[_Item] = []
         while waiting:

@@ -65,11 +65,11 @@ def _waiting(device: Device) -> list[Kernel]:
     ]
 
 
-def _kernels(family: ShaderFamily, dtype: str, device: Device) -> list[str]:
+def _kernels(family: ShaderFamily, dtype: str, device: Device) -> tuple[str, ...]:
     try:
-        return sorted(family.kernels(device, dtype))
+        return family.kernels(device, dtype)
     except ShaderError:
-        return []
+        return ()
 
 
 def _is_compiled(family: ShaderFamily, name: str, dtype: str, device: Device) -> bool:

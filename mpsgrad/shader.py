@@ -3,14 +3,14 @@
 A family is one file ``shaders/NAME.metal.j2`` with kernels that belong together, rendered once for each dtype. Its
 parameter structs are declared once, here in Python; the Metal struct and the bytes that fill it both come from that
 declaration. Rendered source carries ``#line`` directives, so that every compiler names the template's line. A function
-is compiled at its first use, alone.
+is compiled at its first use, alone or with a few beside it.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
 from functools import cached_property
@@ -115,15 +115,13 @@ class Rendering:
         return Outline(self._lines)
 
     @property
-    def kernels(self) -> frozenset[str]:
-        """The names of the kernel functions, but for those made of templates."""
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernel functions in their order, but for those made of templates."""
         return self._outline.kernels
 
-    def reduced_to(self, kernel: str) -> Rendering:
-        """What the kernel function ``kernel`` needs; everything, if it is made of a template."""
-        if kernel not in self.kernels:
-            return self
-        kept = self._outline.lines_for(kernel)
+    def reduced_to(self, kernels: Collection[str]) -> Rendering:
+        """What these kernel functions need, of ``kernels``."""
+        kept = self._outline.lines_for(kernels)
         return Rendering("\n".join(self._lines[i] for i in kept) + "\n", tuple(self.origins[i] for i in kept))
 
     def with_line_directives(self) -> str:
@@ -302,16 +300,22 @@ class ShaderFamily:
         """All kernel functions for ``device``, with the ``#line`` directives of what it compiles."""
         return self._rendering(device, dtype).with_line_directives()
 
-    def kernels(self, device: Device, dtype: str) -> frozenset[str]:
+    def kernels(self, device: Device, dtype: str) -> tuple[str, ...]:
         """The names of the kernel functions that ``device`` can be asked for, but for those made of templates."""
         return self._rendering(device, dtype).kernels
 
     def function_source(self, device: Device, name: str, dtype: str) -> str:
-        """What ``device`` compiles for the kernel function ``name``; raises ``KeyError`` if there is none such."""
-        rendering = self._rendering(device, dtype)
-        if name not in rendering.kernels and name not in rendering.source:
+        """What ``device`` compiles for the kernel function ``name``, everything if that is made of a template.
+
+        Raises ``KeyError`` if there is none such.
+        """
+        rendering, count = self._rendering(device, dtype), device.kernels_of_program
+        if name in rendering.kernels:
+            first = rendering.kernels.index(name) // count * count
+            rendering = rendering.reduced_to(rendering.kernels[first : first + count])
+        elif name not in rendering.source:
             raise unknown_kernel(name, rendering.kernels)
-        return rendering.reduced_to(name).with_line_directives()
+        return rendering.with_line_directives()
 
     def function(self, device: Device, name: str, dtype: str) -> Function:
         """The compiled kernel function ``name`` for images of ``dtype``, compiled at the first call."""

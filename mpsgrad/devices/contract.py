@@ -246,6 +246,12 @@ class Device(DeviceBound, ABC):
         return None
 
     @property
+    def kernels_of_program(self) -> int:
+        """How many of the package's kernel functions are compiled at a time: several where a compiler takes long to
+        begin."""
+        return 1
+
+    @property
     def largest_buffer(self) -> int:
         """The most bytes that ``allocate`` may give."""
         return self.memory_bytes

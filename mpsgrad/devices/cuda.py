@@ -29,6 +29,7 @@ from mpsgrad.devices.contract import Buffer, CompileOptions, Device, Dispatch, F
 from mpsgrad.devices.cuda_api import CUDAError, api, checked, missing
 from mpsgrad.devices.cuda_compiler import (
     FAST_MATH,
+    KERNELS_OF_PROGRAM,
     OWN_MATH,
     STRICT_MATH,
     architecture_name,
@@ -347,6 +348,10 @@ class CUDADevice(Device):
     @property
     def part_alignment(self) -> int:
         return PART_ALIGNMENT
+
+    @property
+    def kernels_of_program(self) -> int:
+        return KERNELS_OF_PROGRAM
 
     @property
     def orders_writes(self) -> bool:

@@ -64,11 +64,11 @@ template [[host_name("c_float")]] kernel void c<float>(device float*, uint);
 
 def needed(kernel: str, source: str = SOURCE) -> str:
     lines = source.splitlines()
-    return "\n".join(lines[index] for index in Outline(lines).lines_for(kernel)) + "\n"
+    return "\n".join(lines[index] for index in Outline(lines).lines_for([kernel])) + "\n"
 
 
 def test_kernels_are_those_that_can_be_had_alone():
-    assert Outline(SOURCE.splitlines()).kernels == {"a", "b"}
+    assert Outline(SOURCE.splitlines()).kernels == ("a", "b")
 
 
 def test_functions_and_structs_that_nobody_names_are_left_out():
@@ -94,4 +94,4 @@ UNDIVIDED = ["", "}", "kernel void a(", "kernel void a() {", "#define JOIN(a, b)
 
 @pytest.mark.parametrize("source", UNDIVIDED)
 def test_sources_that_cannot_be_divided_have_no_kernels(source):
-    assert Outline(source.splitlines()).kernels == frozenset()
+    assert Outline(source.splitlines()).kernels == ()

@@ -19,6 +19,7 @@ from mpsgrad.devices import Dispatch, cuda, cuda_api, cuda_compiler, opencl
 from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.devices.cuda_compiler import OWN_MATH, compile_cubin, kernel_usages
 from mpsgrad.msl import translate
+from mpsgrad.shader import families
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("cuda.core") is None if importlib.util.find_spec("cuda") else True,
@@ -448,6 +449,13 @@ def test_errors_point_at_the_metal_source(gpu: Any) -> None:
     assert caught.value.message == "use of undeclared identifier 'bye'"
     assert caught.value.column == source.splitlines()[4].index("bye") + 1
     assert caught.value.source_line == source.splitlines()[4]
+
+
+def test_a_few_of_the_packages_kernels_are_compiled_at_a_time(gpu: Any) -> None:
+    family = families()["reduction"]
+    kernels = family.kernels(gpu, "half")
+    sources = {family.function_source(gpu, name, "half") for name in kernels[:12]}
+    assert [source.count("kernel void ") for source in sources] == [8, 8] and len(kernels) > 16
 
 
 @needs_compiler
