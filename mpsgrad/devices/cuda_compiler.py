@@ -25,7 +25,7 @@ LANGUAGE: Mapping[str, Any] = {
 }
 OWN_MATH: Mapping[str, Any] = {}
 KERNELS_OF_PROGRAM = 8
-"""So many take NVRTC four to five times as long as one of them: a reduction .2 s, eight 1.2 s, all 75 of halves 10 s."""
+"""So many take NVRTC four to five times as long as one of them: a reduction .2 s, eight 1.2, all 75 of halves 10."""
 # Not use_fast_math: its exponential and sine lose most digits for large arguments.
 FAST_MATH: Mapping[str, Any] = {"prec_div": False, "prec_sqrt": False}
 STRICT_MATH: Mapping[str, Any] = {"fma": False}
