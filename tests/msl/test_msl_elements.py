@@ -98,3 +98,62 @@ def test_such_indices_are_those_that_are_not_surely_defined(body: str, indices: 
     found = re.findall(r"\(\(((?:(?!\+ zero_mtl|\(\().)*)\) \+ zero_mtl\(\)\)", text)
     assert [index.strip() for index in found] == indices
     assert "zero_mtl" not in translate(kernel(body), "cuda", launch="row", definitions=definitions).source
+
+
+def of_state(functions: str, body: str) -> str:
+    return (
+        "#include <metal_stdlib>\nusing namespace metal;\nstruct State { uint data[3]; uint k; };\n"
+        f"void put(thread State* s, uint b) {{ s->data[s->k] += b; }}\n{functions}\n"
+        "kernel void f(device const uint* x, device uint* y, constant uint& turns, constant uint* m,\n"
+        "  uint i [[thread_position_in_grid]]) {\n"
+        f"  uint a = x[i], b = x[i + {LANES}], c = x[i + {2 * LANES}];\n"
+        "  State s; s.data[0] = a; s.data[1] = b; s.data[2] = c;\n"
+        f"  if (c < 8) {{ if (b > 20) {{ if (a & 1) {{ {body} }} }} }}\n"
+        f"  y[i] = s.data[0]; y[i + {LANES}] = s.data[1]; y[i + {2 * LANES}] = s.data[2];\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("functions", "body"),
+    [
+        ("void start(thread State* s) { s->k = 1; }", "start(&s); put(&s, b);"),
+        ("void step(thread State& s, uint b) { s.data[s.k] += b; if (++s.k == 3) s.k = 0; }", "s.k = 1; step(s, b);"),
+        ("void last(thread State* s, uint b) { uint j = s->k; s->data[j++] += b; }", "s.k = 1; last(&s, b);"),
+        (
+            "void to(thread State& s, uint b) { put(&s, b); } void on(thread State* s, uint b) { to(*s, b); }",
+            "s.k = 1; on(&s, b);",
+        ),
+    ],
+)
+def test_members_of_a_threads_structs_are_defined_if_all_that_they_get_is(functions: str, body: str) -> None:
+    source = of_state(functions, body)
+    assert "+ zero_mtl()" not in translate(source, "opencl", launch="row").source
+    x = np.random.default_rng(2).integers(0, 40, 3 * LANES).astype(np.uint32)
+    y = np.zeros(3 * LANES, np.uint32)
+    mg.compile(source).function("f")(LANES, x, y, np.uint32(3), np.arange(3, dtype=np.uint32))
+    expected, (a, b, c) = x.copy(), x.reshape(3, LANES)
+    expected[LANES : 2 * LANES] += np.where((a & 1 == 1) & (b > 20) & (c < 8), b, 0).astype(np.uint32)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    ("functions", "body"),
+    [
+        ("", "s.k = m[1];"),
+        ("", "s.k = turns / 3;"),
+        ("", "State t; t.k = m[1]; s.k = t.k;"),
+        ("", "State t; t.k = 1; s = t;"),
+        ("", "State t = {{a, b, c}, m[1]}; put(&t, b);"),
+        ("", "thread uint& k = s.k; k = m[1];"),
+        ("", "s.k = 1; thread State* t = &s;"),
+        ("void get(constant uint* m, thread uint& k) { k = m[1]; }", "get(m, s.k);"),
+        ("void get(constant uint* m, thread uint* k) { *k = m[1]; }", "get(m, &s.k);"),
+        ("void get(constant uint* m, thread State* s) { ((thread uint*)s)[3] = m[1]; }", "get(m, &s);"),
+        ("void get(constant uint* m, thread void* s) { ((thread uint*)s)[3] = m[1]; }", "get(m, &s);"),
+        ("template <typename T> void get(constant uint* m, thread T* s) { s->k = m[1]; }", "get(m, &s);"),
+        ("struct Outer { State inner; };", "Outer o; o.inner.k = m[1]; put(&o.inner, b);"),
+    ],
+)
+def test_members_that_may_get_what_is_not_are_not(functions: str, body: str) -> None:
+    text = translate(of_state(functions, f"{body} put(&s, b);"), "opencl", launch="row").source
+    assert re.search(r"s->data\[\(\(s->k\) \+ zero_mtl\(\)\)\]", text)

@@ -12,6 +12,7 @@ from functools import cached_property
 from mpsgrad.msl.analysis.calls import functions_meant, places_of_names, returns_of
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.loops import loops_of
+from mpsgrad.msl.analysis.plain_structs import is_plain
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import Type
@@ -70,7 +71,9 @@ class DefinedValues:
             base = self.base(index)
             is_pointer = variable.type is None or bool(variable.type.pointers) and not variable.extents
             return base is not None and base.space not in SHARED_SPACES and not is_pointer
-        if text == "->" or text == "*" and (index == place[0] or source.text(index - 1) in BEFORE_OPERANDS):
+        if text == "->":
+            return self._is_member_defined(index, depth)
+        if text == "*" and (index == place[0] or source.text(index - 1) in BEFORE_OPERANDS):
             return False
         if source.kind(index) != IDENTIFIER or text in _WORDS:
             return True
@@ -140,7 +143,7 @@ class DefinedValues:
         if kind is not None and kind.base in self._source.struct_bodies and self._source.text(index + 1) != ".":
             # It is converted by a function.
             return self._source.text(index - 1) in ("(", ",") and self._source.text(index + 1) in (")", ",")
-        return self._holds_defined(variable, depth)
+        return self._holds_defined(variable, depth) or self._is_member_defined(index + 1, depth)
 
     def _holds_defined(self, variable: Variable, depth: int) -> bool:
         return self._settled(variable.place, lambda: depth < _DEEPEST and self._gets_defined(variable, depth + 1))
@@ -159,7 +162,7 @@ class DefinedValues:
         if not all(self.are_defined(value, depth) for value in self.beginnings(variable)):
             return False
         return all(
-            self._leaves_defined(index, depth)
+            self._leaves_defined(index, index, depth)
             for index in source.places(variable.name, start=variable.place + 1, end=variable.last)
             if source.text(index - 1) not in (".", "->", "::") and source.variable(variable.name, index) is variable
         )
@@ -175,17 +178,38 @@ class DefinedValues:
         elif source.text(index) in ("(", "{") and source.close(index) > 0:
             yield index + 1, source.close(index)
 
-    def _leaves_defined(self, index: int, depth: int) -> bool:
-        """Whether what is done with the variable whose name stands at ``index`` leaves it defined."""
+    def _is_member_defined(self, index: int, depth: int) -> bool:
+        """Whether the member of a thread's object that is named behind ``index`` holds what is defined."""
+        source, name = self._source, self._source.text(index + 1)
+        kind = self._expressions.type_of(source.chain_start(index), index)
+        if source.text(index) not in (".", "->") or kind is None or kind.space in SHARED_SPACES:
+            return False
+        member, extents = source.members.get(kind.base, {}).get(name, (None, ()))
+        place = source.member_place(kind.base, name) if member is not None and is_plain(source, kind.base) else None
+        if member is None or place is None or not member.is_scalar or extents:
+            return False
+        return self._settled(
+            place,
+            lambda: depth < _DEEPEST
+            and all(
+                self._leaves_defined(source.chain_start(each + 1), each, depth + 1)
+                for each in source.places(name)
+                if source.text(each - 1) in (".", "->")
+            ),
+        )
+
+    def _leaves_defined(self, index: int, name: int, depth: int) -> bool:
+        """Whether what is done with the variable, or the member from ``index`` on, that is named at ``name`` leaves it
+        defined."""
         source = self._source
-        before, end = source.text(index - 1), index + 1
+        before, end = source.text(index - 1), name + 1
         while source.text(end) in (".", "["):
             end = source.close(end) + 1 if source.text(end) == "[" else end + 2
         if source.text(end) in ASSIGNMENTS:
             return source.text(end) not in _DIVISIONS and self.are_defined(
                 (end + 1, source.expression_end(end + 1)), depth
             )
-        if end > index + 1 and source.text(end) == "(" and source.text(end - 2) == ".":
+        if end > name + 1 and source.text(end) == "(" and source.text(end - 2) == ".":
             methods = functions_meant(source, end - 1)
             return all(source.text(each.closing + 1) == "const" for each in methods)
         if before == "&" and source.text(index - 2) in BEFORE_OPERANDS:
