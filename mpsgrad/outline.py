@@ -9,21 +9,22 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DIRECTIVE = re.compile(r"^[^\S\n]*\#(?:[^\\\n]|\\.)*", re.DOTALL | re.MULTILINE)
 _SIGN = re.compile(
-    r"""
-    (?P<comment>//[^\n]* | /\*.*?\*/)
-  | (?P<directive>^[^\S\n]*\#(?:[^\\\n]|\\\n|\\.)*)
+    rf"""
+    {_COMMENT.pattern}
+  | (?P<directive>{_DIRECTIVE.pattern})
   | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
-  | (?P<sign>[{}();])
+  | (?P<sign>[{{}}();])
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 _IS_CONTINUED = re.compile(r"\s*\w*\s*[;,=]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DIRECTIVE = re.compile(r"^[^\S\n]*#[^\n]*", re.MULTILINE)
 _FUNCTION = re.compile(
     r"\s*(?:\[\[[\w\s:(),]*\]\]\s*)*(?P<template>template\s*<[\w\s,]*>\s*)?"
     r"(?P<kind>kernel\s+void\s|[A-Za-z_][\w\s:&*<>,]*[\s&*>])(?P<name>[A-Za-z_]\w*)\s*\([^{};=]*\)\s*\{"
@@ -52,7 +53,7 @@ class Outline:
         # A name that macros put together is in no text.
         self._items = [] if "##" in source else [_item(lines, *bounds) for bounds in _runs(source)]
 
-    @property
+    @cached_property
     def kernels(self) -> tuple[str, ...]:
         """The names of the kernel functions that ``lines_for`` can be asked for, in their order; not those made of
         templates."""
@@ -106,8 +107,8 @@ def _runs(source: str) -> Iterator[tuple[int, int, int]]:
 def _item(lines: Sequence[str], start: int, end: int, ends: int) -> _Item:
     text = _COMMENT.sub("", "\n".join(lines[start:end]))
     words = frozenset(_WORD.findall(text))
-    text = _DIRECTIVE.sub("", text)
-    function = _FUNCTION.match(text) if ends == 1 else None
-    found = function or (_STRUCT.fullmatch(text) if ends == 1 else None)
+    text = _DIRECTIVE.sub("", text) if ends == 1 else ""
+    function = _FUNCTION.match(text)
+    found = function or _STRUCT.fullmatch(text)
     is_kernel = function is not None and function["kind"].startswith("kernel") and not function["template"]
     return _Item(start, end, found["name"] if found else "", is_kernel, words)

@@ -310,11 +310,12 @@ class ShaderFamily:
         Raises ``KeyError`` if there is none such.
         """
         rendering, count = self._rendering(device, dtype), device.kernels_of_program
-        if name in rendering.kernels:
-            first = rendering.kernels.index(name) // count * count
-            rendering = rendering.reduced_to(rendering.kernels[first : first + count])
+        kernels = rendering.kernels
+        if name in kernels:
+            first = kernels.index(name) // count * count
+            rendering = rendering.reduced_to(kernels[first : first + count])
         elif name not in rendering.source:
-            raise unknown_kernel(name, rendering.kernels)
+            raise unknown_kernel(name, kernels)
         return rendering.with_line_directives()
 
     def function(self, device: Device, name: str, dtype: str) -> Function:

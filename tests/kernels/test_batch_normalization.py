@@ -473,25 +473,27 @@ class TestTheShadersOfGPUs:
         self.check_one_kernel(Case.draw((2, 33, 17, 46), dtype, seed=17, neuron=neuron), "1024")
 
     @pytest.mark.parametrize(
-        "shape", [(2, 64, 50, 36), (1, 95, 48, 116), (3, 65, 71, 72), (2, 28, 28, 99), (2, 30, 39, 222)]
+        ("threads", "shape"),
+        [
+            ("4096", (2, 64, 50, 36)),
+            ("4096", (1, 95, 48, 116)),
+            ("4096", (3, 65, 71, 72)),
+            ("4096", (2, 28, 28, 99)),
+            ("4096", (2, 30, 39, 222)),
+            ("4096_in_memory", (7, 40, 31, 99)),
+            ("4096_in_memory", (4, 26, 39, 127)),
+            ("4096_in_memory", (11, 12, 21, 315)),
+            ("4096_in_memory", (2, 54, 82, 114)),
+        ],
     )
     @pytest.mark.parametrize("name", [None, "relu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    def test_large_clusters(self, device, shape, name, dtype):
-        """The same; one threadgroup has too few threads for them elsewhere."""
+    def test_large_clusters(self, device, threads, shape, name, dtype):
+        """The same, with pixels in registers or in threadgroup memory; one threadgroup has too few threads for them."""
         if not device.has_clusters:
             pytest.skip("the device has no clusters")
         neuron = name and mg.NeuronDescriptor(name, 0.25)
-        self.check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), "4096")
-
-    @pytest.mark.parametrize("shape", [(7, 40, 31, 99), (4, 26, 39, 127), (11, 12, 21, 315), (2, 54, 82, 114)])
-    @pytest.mark.parametrize("name", [None, "relu"])
-    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    def test_large_clusters_with_pixels_in_threadgroup_memory(self, device, shape, name, dtype):
-        if not device.has_clusters:
-            pytest.skip("the device has no clusters")
-        neuron = name and mg.NeuronDescriptor(name, 0.25)
-        self.check_one_kernel(Case.draw(shape, dtype, seed=16, neuron=neuron), "4096_in_memory")
+        self.check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), threads)
 
     def check_one_kernel(self, case, threads):
         at_once = run(case)
