@@ -500,6 +500,8 @@ class SteadyNumbers:
 class VaryingBuffer:
     """A buffer with what ``evaluate`` gave last: at first ``data``."""
 
+    __slots__ = ("_data", "_evaluate", "buffer")
+
     def __init__(self, device: Device, evaluate: Callable[[], bytes], data: bytes) -> None:
         self._evaluate = evaluate
         self._data = data

@@ -83,13 +83,12 @@ class JoinedDispatch(Dispatch):
     __slots__ = ("_device", "_touched_and_written", "kernel", "most_runs", "runs", "shared")
 
     def __init__(self, device: Device, kernel: JoinableKernel, shared: tuple[Buffer, ...], run: JoinableRun) -> None:
-        super().__init__(kernel.family.function(device, kernel.name, "float"), 0, ())
+        super().__init__(kernel.family.function(device, kernel.name, "float"), run.threadgroups, ())
         self._device = device
         self.kernel = kernel
         self.shared = shared
         self.most_runs = kernel.most_on(device)
         self.runs = [run]
-        self.threadgroups = run.threadgroups
         # Of most dispatches nobody asks.
         self._touched_and_written: tuple[set[Buffer], set[Buffer]] | None = None
 

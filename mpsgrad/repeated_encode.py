@@ -179,7 +179,10 @@ class RememberedWork:
         buffers += self.constants
         if self.is_lent:
             buffers += self.lent_buffers(command_buffer, kernel, state)
-        command_buffer._dispatches += self.dispatches_of(buffers)
+        dispatches = command_buffer._dispatches
+        # By position: names would take twice as long.
+        for each in self.dispatches:
+            dispatches.append(Dispatch(each.function, each.threadgroups, each.pick(buffers), None, None, (), (), each))
 
     def places_used(self, images: int) -> set[Any]:
         """Which of the buffers that the dispatches pick from they use, of an encode of so many images."""
@@ -189,10 +192,6 @@ class RememberedWork:
 
     def dispatches_of(self, buffers: list[Buffer]) -> list[Dispatch]:
         """The dispatches with what they pick from ``buffers``."""
-        # By position: names would take twice as long.
-        if len(self.dispatches) == 1:
-            only = self.dispatches[0]
-            return [Dispatch(only.function, only.threadgroups, only.pick(buffers), None, None, (), (), only)]
         return [
             Dispatch(each.function, each.threadgroups, each.pick(buffers), None, None, (), (), each)
             for each in self.dispatches

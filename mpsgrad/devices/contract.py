@@ -329,8 +329,6 @@ class Device(DeviceBound, ABC):
         buffer.write(data)
         return buffer
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    # Those of a dataclass would compare what devices say of themselves; written in Python they would take longer.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-import time
 from collections.abc import Sequence
 from operator import attrgetter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mpsgrad.devices.contract import Dispatch, Submission
@@ -188,17 +188,17 @@ class ImmediateQueue:
     def watch(self, submission: OpenCLSubmission, started: float) -> None:
         """Called with what ``run_if_brief`` left to the other queue, where it is by now; its way there ``started``."""
         if self._on_trial is not None:
-            submission.host_time = HostTime(time.perf_counter() - started)
+            submission.host_time = HostTime(perf_counter() - started)
             self._on_trial.add_queued(submission.host_time)
             self._on_trial = None
 
     def _run(self, dispatches: Sequence[Dispatch]) -> float:
         """Does the work; the seconds that it took."""
         enqueue = entry_point()
-        started = time.perf_counter()
+        started = perf_counter()
         if enqueue is None:
             enqueued(self._queue, dispatches)
         else:
             for dispatch in dispatches:
                 dispatch.function.launch(enqueue, self._pointer, dispatch)  # type: ignore[attr-defined]
-        return time.perf_counter() - started
+        return perf_counter() - started

@@ -308,14 +308,16 @@ class Dropout(_Settings, Kernel[DropoutGradientState]):
 
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
         """How many images were drawn before an encode of as many as ``name`` says."""
-        command_buffer._if_taken_back(partial(setattr, self, "_drawn_images", self._drawn_images))
+        if command_buffer._undo is not None:
+            command_buffer._if_taken_back(partial(setattr, self, "_drawn_images", self._drawn_images))
         drawn = command_buffer.varying(partial(self._draw, name))
-        self._last_drawn = {name: drawn}
+        # Past the checks of attributes that users set.
+        vars(self)["_last_drawn"] = {name: drawn}
         return drawn
 
     def _draw(self, images: int) -> bytes:
         first = self._drawn_images
-        self._drawn_images = first + images
+        vars(self)["_drawn_images"] = first + images
         return UNSIGNED.pack(first % 2**32)
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:

@@ -57,12 +57,13 @@ class _ImageNormalizationGradientState(GradientState):
         super().__init__(snapshot, (size,) * 4, kernel.device, command_buffer=command_buffer)
         self._kernel = kernel
         self._count = count
+        self._channels_per_group = kernel.channels_per_group
         self._contents = _Contents()
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         known = self._known_encode()
         epsilon = None if known is None else known.epsilon
-        return (self.snapshot, self._index, self._count, self._kernel.channels_per_group, epsilon)
+        return (self.snapshot, self._index, self._count, self._channels_per_group, epsilon)
 
     def _encode_buffers(self) -> Mapping[Any, Buffer]:
         known = self._known_encode()

@@ -270,11 +270,11 @@ class Optimizer(BaseKernel):
         vectors = (gradient, values, result, *given.values())
         if not self._are_usable(command_buffer, vectors):
             self._require_vectors(command_buffer, dict(zip((*_VECTOR_NAMES, *given), vectors, strict=True)))
-        buffers = [vector.buffer for vector in vectors]
+        buffers = [vector._buffer for vector in vectors]
         # The result may be the values, and mostly is.
         if len({*buffers}) < len(buffers) - (result is values):
             self._require_buffers_of_their_own(dict(zip((*_VECTOR_NAMES, *given), vectors, strict=True)), given)
-        kernel, threadgroups, parameters = self._prepared(given, values.length)
+        kernel, threadgroups, parameters = self._prepared(given, values._length)
         overwritten = tuple(buffers[2:])
         buffers.append(rate if rate is not None else self._learning_rate_buffer(command_buffer))
         run = JoinableRun(tuple(buffers), overwritten, threadgroups, parameters)
@@ -286,17 +286,21 @@ class Optimizer(BaseKernel):
 
     def _are_usable(self, command_buffer: Any, vectors: Sequence[Any]) -> bool:
         """Whether ``_require_vectors`` would find nothing to object to or to note; it says what is wrong otherwise."""
-        device, length = self.device, getattr(vectors[0], "length", None)
+        device, length = self.device, getattr(vectors[0], "_length", None)
         if type(command_buffer) is not CommandBuffer or not command_buffer._is_open:
             return False
-        if command_buffer.device is not device:
+        if command_buffer._device is not device:
             return False
+        previous = command_buffer
         for vector in vectors:
-            if type(vector) is not Vector or vector.device is not device or vector.length != length:
+            if type(vector) is not Vector or vector._device is not device or vector._length != length:
                 return False
             writer = vector._writer
-            if writer is not None and not command_buffer._reads_freely(writer):
-                return False
+            # Mostly the step before wrote all of them.
+            if writer is not None and writer is not previous:
+                if not command_buffer._reads_freely(writer):
+                    return False
+                previous = writer
         return True
 
     def _require_buffers_of_their_own(self, vectors: Mapping[str, Vector], slots: Mapping[str, Vector]) -> None:

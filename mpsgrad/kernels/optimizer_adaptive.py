@@ -286,5 +286,6 @@ class OptimizerAdam(Optimizer):
         return command_buffer.varying(self._next_learning_rate)
 
     def _next_learning_rate(self) -> bytes:
-        self._time_step = step = self._time_step + 1
+        # Past the checks of attributes that users set, which would take as long as the rest.
+        vars(self)["_time_step"] = step = self._time_step + 1
         return FLOAT.pack(self._learning_rate * math.sqrt(1.0 - self._beta2**step) / (1.0 - self._beta1**step))

@@ -48,7 +48,10 @@ class ValuesOfImages(Generic[T]):
         before = self._parts
         if command_buffer._undo is not None:
             command_buffer._if_taken_back(self._go_back_to(before))
-        parts = () if len(before) == 1 and before[0][0] == images else _without(before, images)
+        if not before or (len(before) == 1 and before[0][0] == images):
+            self._parts = () if value is None else ((images, value),)
+            return
+        parts = _without(before, images)
         self._parts = parts if value is None else (*parts, (images, value))
 
     def _go_back_to(self, parts: tuple[Part[T], ...]) -> Callable[[], None]:
