@@ -125,7 +125,8 @@ def test_all_arms_have_short_ways_to_where_one_jumps() -> None:
 
 
 def short_ways(body: str, functions: str) -> list[str]:
-    text = translate(kernel(body, functions), "opencl", launch="row").source
+    version = {"__METAL_VERSION__": "320"}
+    text = translate(kernel(body, functions), "opencl", launch="row", definitions=version).source
     return re.findall(r"if \(never_mtl\(\)\) ({[^}]*}|[^;]*;)", text)
 
 
@@ -167,6 +168,16 @@ def short_ways(body: str, functions: str) -> list[str]:
         ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};", "return {};"]),
         ("r = (a & 1) ? Plain{}.one() : plain.two();", f"{CALLED}{PLAIN}", []),
         (f"if (a & 1) {{ threadgroup_barrier(mem_flags::mem_none); {LONG} }} else {{ {LONG} }}", "", []),
+        (
+            f"if (a < n) {{ if (b) {{ {LONG} return; }} }} threadgroup_barrier(mem_flags::mem_none);",
+            "",
+            ["{ active_mtl = false ; goto behind_1_mtl ; }"] * 4,
+        ),
+        (
+            f"if (a & 1) {{ {LONG} return; }} auto g = [&](uint n) {{ {SHORT} return n; }}; r = g(a);",
+            "",
+            ["return;"] * 2,
+        ),
     ],
 )
 def test_short_ways_stand_before_what_needs_them(body: str, functions: str, ways: list[str]) -> None:

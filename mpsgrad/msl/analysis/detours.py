@@ -112,7 +112,7 @@ class _Finder:
 
     def _pass_by_body(self, function: Function) -> None:
         body = (function.body_open + 1, function.body_close)
-        self._jump_past(body, self._return_from(function), is_alone=True)
+        self._jump_past(body, self._return_from(function, function.body_open), is_alone=True)
 
     def _jump_behind(self, statement: Statement) -> None:
         """A way from behind a statement to where threads go that jump out of it, unless what it is in ends there."""
@@ -120,7 +120,7 @@ class _Finder:
         before = source.text(self._loops.beginning(statement.start) - 1)
         if before not in (";", "{", "}") or source.text(end) == "}" or end in self.found:
             return
-        if source.text(end) in ("return", *_TARGETS) and not self._flow(end, self._end(end)):
+        if source.text(end) in ("return", "goto", *_TARGETS) and not self._flow(end, self._end(end)):
             return
         jump = self._farthest_jump(statement.word, end) if any(self._flow(*part) for part in statement.parts) else None
         if jump:
@@ -193,8 +193,14 @@ class _Finder:
         """The jump out of what stands there that goes farthest, if one does; empty if it cannot be written."""
         source = self._source
         function = self._function_around(start)
-        if source.places("return", start=start, end=end) and function is not None:
-            return self._return_from(function)
+        if function is not None and any(
+            self._lambda_around(index) == self._lambda_around(start)
+            for index in source.places("return", start=start, end=end)
+        ):
+            return self._return_from(function, start)
+        for index in source.places("goto", start=start, end=end):
+            if source.text(index + 1) not in source.texts[index + 2 : end]:
+                return self._with_marks(index)
         leaves = {
             word: any(
                 not any(target >= start and source.text(target) in targets for target in self._around(place))
@@ -236,14 +242,24 @@ class _Finder:
                 outermost.append(function)
         return outermost
 
-    def _return_from(self, function: Function) -> str:
-        """What leaves ``function`` with any value, or nothing if that cannot be said."""
+    def _with_marks(self, index: int) -> str:
+        """The jump at ``index``, which is this package's, with the marks that it takes away from threads."""
         source = self._source
-        if any(
-            source.text(index + 1) in ("(", "{")
-            for index in source.places("]", start=function.body_open, end=function.body_close)
-        ):
-            # The word may be a lambda's.
+        start = index
+        while source.texts[start - 3 : start] == ["=", "false", ";"]:
+            start -= 4
+        return f"{{ {' '.join(source.texts[start : index + 3])} }}"
+
+    def _lambda_around(self, index: int) -> int:
+        """Where the body of the innermost lambda expression begins that ``index`` is in, or -1."""
+        return max(
+            (each.body_open for each in self._source.lambdas if each.body_open < index < each.body_close), default=-1
+        )
+
+    def _return_from(self, function: Function, index: int) -> str:
+        """What leaves ``function`` at ``index`` with any value, or nothing if that cannot be said."""
+        source = self._source
+        if self._lambda_around(index) >= 0:
             return ""
         if function.kernel is not None or source.text(function.opening - 2) == "void":
             return "return;"
