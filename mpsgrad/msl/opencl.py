@@ -108,6 +108,17 @@ _BOX_POSITIONS = {
 # It does not know that the first lane's election and broadcasts, products and their scans are functions of subgroups,
 # and would run a kernel without other ones thread by thread in threadgroups that are no multiple of 32. Asking for the
 # size of a subgroup tells it.
+_WIDTHS = ("", "2", "3", "4")
+_IN_PLACE = [
+    "template <typename T> constexpr inline T in_place_mtl(T divisor) { return divisor; }\n",
+    "#define IN_PLACE_MTL(type, element) \\\n",
+    "  constexpr inline type in_place_mtl(type divisor) { return divisor ^ (element)never_mtl(); }\n",
+    *(
+        "".join(f"IN_PLACE_MTL({element}{width}, {element}) " for width in _WIDTHS) + "\n"
+        for element in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
+    ),
+]
+"""Functions that give a divisor of which a compiler knows nothing."""
 _KEPT_TOGETHER = frozenset(
     {"simd_sum", "simd_max", "simd_min", "simd_broadcast", "simd_all", "simd_any", "simd_ballot", "simdgroup_barrier"}
 )
@@ -156,6 +167,7 @@ class OpenCLBackend(Backend):
             lines.append("  return __builtin_is_constant_evaluated() ? 0 : get_global_id(0) >> 32;\n}\n")
             lines.append("constexpr inline bool never_mtl(uint dimension = 0) {\n")
             lines.append("  return !__builtin_is_constant_evaluated() && get_global_size(dimension) == 0;\n}\n")
+            lines += _IN_PLACE
         for width in (2, 3, 4):
             for name, vector, element in _CLASS_VECTORS:
                 if element == "bfloat" and "bfloat" not in library_names:

@@ -53,6 +53,7 @@ from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, 
 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
+    from mpsgrad.msl.analysis.divisors import Divisor
     from mpsgrad.msl.analysis.elements import IndexOfElement
     from mpsgrad.msl.analysis.exits import Exits
     from mpsgrad.msl.analysis.guards import Guard
@@ -159,15 +160,16 @@ def _backend(target: Target) -> Backend:
 
 class _Guidance(NamedTuple):
     """What begins the loops that are not to be unrolled; the short ways that choices need; what leads out of loops and
-    has to stay in them; the indices of neighbouring threads; those that none of the threads may have found; the
-    conditions of what stands there once more without them; and the names of kernels that add up. ``analysed`` is the
-    program that they were found in."""
+    has to stay in them; the indices of neighbouring threads; those that none of the threads may have found, and
+    divisors; the conditions of what stands there once more without them; and the names of kernels that add up.
+    ``analysed`` is the program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
     neighbours: Neighbours | None = None
     elements: Sequence[IndexOfElement] = ()
+    divisors: Sequence[Divisor] = ()
     guards: Sequence[Guard] = ()
     adding: Sequence[Token] = ()
     analysed: Source | None = None
@@ -194,6 +196,9 @@ class _Guidance(NamedTuple):
         for first, behind in self.elements:
             forms.put_before(first, "((")
             forms.put_before(behind, ") + zero_mtl())")
+        for first, behind in self.divisors:
+            forms.put_before(first, "in_place_mtl(")
+            forms.put_before(behind, ")")
 
     @staticmethod
     def _show_neighbours(
@@ -275,6 +280,7 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
     from mpsgrad.msl.analysis.detours import detours_of
+    from mpsgrad.msl.analysis.divisors import divisors_of
     from mpsgrad.msl.analysis.elements import indices_of_elements
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
     from mpsgrad.msl.analysis.guards import guards_of
@@ -289,6 +295,7 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
         neighbours_of(analysed) if backend.neighbours and is_in_rows else None,
         indices_of_elements(analysed) if backend.guards_flow else (),
+        list(divisors_of(analysed)) if backend.guards_flow else (),
         guards_of(analysed) if backend.last_position and is_in_rows else (),
         kernels_that_add(analysed) if backend.knows_wide_rows and launch == "row" else (),
         analysed,

@@ -49,7 +49,7 @@ class DefinedValues:
         source = self._source
         if depth > _DEEPEST:
             return False
-        if any(source.text(index) in _DIVISIONS for index in range(*place)) and not self._is_fixed(place):
+        if any(source.text(index) in _DIVISIONS for index in range(*place)) and not self.is_fixed(place):
             return False
         return all(self._is_part_defined(index, place, depth) for index in range(*place))
 
@@ -290,7 +290,7 @@ class DefinedValues:
 
     # Numbers where loops are unrolled.
 
-    def _is_fixed(self, place: Range, depth: int = 0) -> bool:
+    def is_fixed(self, place: Range, depth: int = 0) -> bool:
         """Whether an expression is a number when loops are unrolled."""
         source = self._source
         for index in range(*place):
@@ -312,25 +312,29 @@ class DefinedValues:
             loop = next((p - 1 for p in range(variable.place, variable.place - 6, -1) if source.text(p) == "("), -1)
             if source.text(loop) == "for":
                 head = (loop + 2, source.close(loop + 1))
-                is_number = self._loops.may_be_unrolled(loop) and self._is_fixed(head, depth + 1)
+                is_number = self._loops.may_be_unrolled(loop) and self.is_fixed(head, depth + 1)
             else:
-                values = self._values(variable)
-                is_number = bool(values) and all(self._is_fixed(value, depth + 1) for value in values)
+                values = self.values_of(variable)
+                is_number = bool(values) and all(self.is_fixed(value, depth + 1) for value in values)
             self._fixed[variable.place] = is_number
         return self._fixed[variable.place]
 
-    def _values(self, variable: Variable) -> list[Range]:
+    def values_of(self, variable: Variable) -> list[Range]:
         """What a variable gets: at first, later, or from calls."""
         source = self._source
-        values = [*self.beginnings(variable), *self._passed.get(variable.place, [])]
+        values = [*self.beginnings(variable), *self.given_to(variable)]
         for index in source.places(variable.name, start=variable.place + 1, end=variable.last):
             if source.text(index + 1) in ASSIGNMENTS and source.text(index - 1) not in (".", "->"):
                 values.append((index + 2, source.expression_end(index + 2, variable.last)))
         return values
 
-    @cached_property
-    def _passed(self) -> dict[int, list[Range]]:
-        found: dict[int, list[Range]] = {}
-        for _, _, place, start, end in self._source.passed():
-            found.setdefault(place, []).append((start, end))
-        return found
+    def given_to(self, parameter: Variable) -> list[Range]:
+        """What calls pass for a function's parameter; nothing for other variables."""
+        function = self._function_of_parameter(parameter)
+        if function is None:
+            return []
+        source = self._source
+        heads = source.arguments(function.opening)
+        number = next((n for n, (start, end) in enumerate(heads) if start <= parameter.place < end), len(heads))
+        given = (source.arguments(opening) for opening in self._openings.get(function.start, []))
+        return [each[number] for each in given if len(each) > number]
