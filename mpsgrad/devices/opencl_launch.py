@@ -319,15 +319,24 @@ def _call(
 def enqueued(queue: pyopencl.CommandQueue, dispatches: Sequence[Dispatch]) -> list[pyopencl.Event]:
     """Puts the dispatches on ``queue``; the events of their launches."""
     enqueue = _enqueue_nd_range_kernel()
-    events = []
+    events: list[pyopencl.Event] = []
     for dispatch in dispatches:
-        for function, arguments, size, local, offset in launches_of(dispatch):
-            try:
+        function: Any = dispatch.function
+        try:
+            if function.box is None:
+                # The package's own kernels: one launch each.
+                arguments = function.arguments_of(dispatch.buffers)
                 if arguments != function._arguments:
                     function.set_arguments(arguments)
+                local = function.threadgroup_size
+                events.append(enqueue(queue, function.kernel, (dispatch.threadgroups * local,), (local,)))
+                continue
+            for function, *launch in launches_of(dispatch):
+                arguments, size, local, offset = launch
+                function.set_arguments(arguments)
                 events.append(enqueue(queue, function.kernel, size, local, offset))
-            except engine_error() as error:
-                raise refusal(function, error) from error
+        except engine_error() as error:
+            raise refusal(function, error) from error
     return events
 
 

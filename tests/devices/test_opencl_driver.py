@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import mmap
 import os
 import tempfile
 import threading
@@ -52,6 +53,13 @@ def test_no_more_memory_than_the_limit_is_kept(opencl_device: Any, monkeypatch: 
     del buffers
     assert len(free) == before + blocks
     assert opencl_device._mapped_bytes == mapped - (4 - blocks) * size
+
+
+def test_blocks_begin_at_different_places_of_their_pages(opencl_device: Any) -> None:
+    blocks = [opencl_memory.Memory(opencl_device._context, 4096, []) for _ in range(8)]
+    assert len({block.address % mmap.PAGESIZE for block in blocks}) == len(blocks)
+    assert not any(block.address % opencl_device.part_alignment for block in blocks)
+    assert all(block.array.nbytes == 4096 and block.array.ctypes.data == block.address for block in blocks)
 
 
 def test_a_view_keeps_its_memory(opencl_device: mg.Device) -> None:
