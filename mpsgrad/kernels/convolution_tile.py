@@ -71,8 +71,11 @@ class Tile(NamedTuple):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns fewer than rows."""
+        """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns fewer than rows; of
+        fewer if it does not own as many channels for each of these."""
         lane_columns = 4 if self.simd_columns <= min(self.simd_rows, 32) else 8
+        while self.simd_columns % (4 * lane_columns):
+            lane_columns //= 2
         return {
             "tile": self.name,
             "stages": self.stages,
@@ -277,7 +280,17 @@ _NVIDIA = replace(
     _GPU,
     tiles={
         **_GPU.tiles,
-        ("gather", "float"): (Tile(128, 128, 16, 32, 64, 1.1, 1), *_GPU.tiles["gather", "float"]),
+        ("gather", "float"): (
+            Tile(128, 128, 16, 32, 64, 1.1, 1),
+            *_GPU.tiles["gather", "float"],
+            Tile(128, 16, 16, 32, 16, 0.5, 6),
+            Tile(256, 24, 16, 64, 24, 0.75, 3),
+            Tile(256, 24, 8, 64, 24, 0.65, 2),
+            Tile(128, 48, 16, 32, 48, 0.8, 3),
+            Tile(256, 48, 8, 64, 48, 0.85, 2),
+            Tile(128, 96, 16, 64, 48, 1.0, 2),
+            Tile(128, 96, 8, 64, 48, 0.9, 2),
+        ),
         ("weights", "float"): (
             *_GPU.tiles["weights", "float"],
             Tile(16, 128, 32, 16, 32, 0.5, 5),
