@@ -28,8 +28,9 @@ FEW_CHANNELS = LANES // 2
 """So few channels are not worth a tile."""
 FEWEST_PRODUCTS = 1 << 22
 """With fewer, the dispatches of tiles take longer than the sums."""
-FEWEST_PRODUCTS_IN_PLACE = 1 << 18
-"""The same of tiles that are multiplied where they lie. Measured on an H200."""
+FEWEST_CHANNELS_IN_PLACE, FEWEST_PRODUCTS_IN_PLACE = 8, 1 << 18
+"""The same of tiles that are multiplied where they lie, which are worth it for so few channels if four are copied at a
+time. Measured on an H200."""
 TERMS_THREADS = 256
 SQUARES = (32, 1), (16, 4), (8, 16), (4, 64)
 """The sides of the squares in which partial sums are added up, and how many threads add up the same ones: the largest
@@ -101,7 +102,7 @@ def add_products(
         few.add_products(command_buffer, 1.0, metal_type, source, (parts, places), chunks)
         operands = {"parts": (parts, View(0, (1, channels, size, chunks * size))), "destination": view}
         extents, name = (channels, channels, chunks, images), "sum_parts"
-    elif _uses_tiles(command_buffer, metal_type, source):
+    elif _uses_tiles(command_buffer, metal_type, source, FEWEST_CHANNELS_IN_PLACE):
         _add_products_of_tiles(command_buffer, alpha, metal_type, source, destination)
         return
     else:
@@ -131,12 +132,15 @@ def _tile(channels: int) -> tuple[int, int]:
     return wide if channels >= wide[1] else narrow
 
 
-def _uses_tiles(command_buffer: CommandBuffer, metal_type: str, source: ImagePart) -> bool:
-    channels = source.layout[6]
+def _uses_tiles(
+    command_buffer: CommandBuffer, metal_type: str, source: ImagePart, fewest_in_place: int = FEW_CHANNELS + 1
+) -> bool:
+    start, pixel, _, image, _, _, channels, _ = source.layout
     is_in_place = metal_type == "half" and channels % 2 == 0 and in_place.has_tiles(command_buffer.device.tiling)
     fewest = FEWEST_PRODUCTS_IN_PLACE if is_in_place else FEWEST_PRODUCTS
+    takes_fours = is_in_place and not any(number % 4 for number in (start, pixel, image, channels))
     return (
-        channels > FEW_CHANNELS
+        channels >= (fewest_in_place if takes_fours else FEW_CHANNELS + 1)
         and source.size * channels >= fewest
         and algorithm_for(command_buffer.device) is Algorithm.TILES
     )
@@ -249,10 +253,12 @@ def add_gradient(
 ) -> None:
     """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
     device = command_buffer.device
-    if algorithm_for(device) is Algorithm.TILES and blocks.suits(metal_type, source.layout[6]):
+    uses_tiles = algorithm_for(device) is Algorithm.TILES
+    of_blocks = blocks.kernel_for(metal_type, source.layout, destination.layout) if uses_tiles else None
+    if of_blocks is not None:
         threadgroups, parameters = blocks.plan(gradient.layout, source.layout, destination.layout, alpha)
         command_buffer.add_dispatch(
-            blocks.FAMILY.function(device, "gram_matrix_gradient_in_blocks", metal_type),
+            blocks.FAMILY.function(device, of_blocks, metal_type),
             threadgroups,
             gradient.buffer,
             source.buffer,

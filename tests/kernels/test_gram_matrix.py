@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import gpu_forms
@@ -61,10 +62,11 @@ def use_tiles(patch: pytest.MonkeyPatch) -> None:
 
 
 def use_blocks(patch: pytest.MonkeyPatch, fewest: int) -> None:
-    """Has GPUs make gradients of so many channels or more in blocks."""
+    """Has GPUs make gradients of so many channels or more in blocks, if these may have as many."""
     blocks = gram_matrix_gradient_blocks
     for metal_type in blocks.SUITABLE:
-        patch.setitem(blocks.SUITABLE, metal_type, blocks.Suitable(fewest, 1 << 30, 1 << 30, 1))
+        suitable = dict.fromkeys(blocks.KERNELS, range(fewest, blocks.MOST_CHANNELS + 1))
+        patch.setitem(blocks.SUITABLE, metal_type, suitable)
 
 
 @given(data=st.data())
@@ -126,7 +128,9 @@ class TestTheShadersOfGPUs:
             check_against_the_reference(data)
 
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("shape", [(2, 23, 25, 5), (1, 5, 7, 66), (2, 9, 11, 39), (1, 16, 33, 22), (1, 3, 3, 131)])
+    @pytest.mark.parametrize(
+        "shape", [(2, 23, 25, 5), (2, 9, 11, 39), (1, 16, 33, 22), (2, 13, 20, 16), (1, 9, 10, 48), (3, 4, 6, 2)]
+    )
     def test_gradients_in_blocks_of_each_width(self, shape, dtype, monkeypatch):
         use_blocks(monkeypatch, 1)
         rng = np.random.default_rng(shape[3])
@@ -138,7 +142,32 @@ class TestTheShadersOfGPUs:
             before = len(commands._dispatches)
             mg.GramMatrixCalculationGradient().encode(commands, mg.Image.from_array(g), source, state)
             names = [each.function.name for each in commands._dispatches[before:]]
-        assert names == ["gram_matrix_gradient_in_blocks"]
+        ending = {16: "fours", 48: "fours", 22: "pairs", 2: "pairs"}.get(shape[3], "singles")
+        assert names == [f"gram_matrix_gradient_in_blocks_of_{ending}"]
+
+    @pytest.mark.parametrize(
+        ("metal_type", "channels", "stride", "ending"),
+        [("half", 16, 16, "fours"), ("half", 16, 18, "pairs"), ("half", 16, 17, "singles"), ("half", 32, 32, None)]
+        + [("float", 32, 32, "fours"), ("float", 14, 14, "pairs"), ("float", 31, 31, "singles")]
+        + [("float", 47, 47, None), ("float", 4, 4, None)],
+    )
+    def test_gradients_are_made_in_the_blocks_that_suit_them(self, metal_type, channels, stride, ending):
+        layout = (0, stride, 9 * stride, 90 * stride, 9, 10, channels, 2)
+        name = gram_matrix_gradient_blocks.kernel_for(metal_type, layout, layout)
+        assert name == (None if ending is None else f"gram_matrix_gradient_in_blocks_of_{ending}")
+
+    @pytest.mark.parametrize(
+        ("metal_type", "channels", "are_few"),
+        [("half", 6, True), ("half", 8, False), ("half", 10, True), ("half", 18, False), ("float", 8, True)],
+    )
+    def test_few_channels_of_halves_are_multiplied_in_tiles_where_four_are_copied(
+        self, metal_type, channels, are_few
+    ):
+        layout = (0, channels, 90 * channels, 8100 * channels, 90, 90, channels, 2)
+        commands = SimpleNamespace(device=SimpleNamespace(family="nvidia", tiling="nvidia-9.0"))
+        part = gram_matrix_dispatch.ImagePart(None, layout)
+        fewest = gram_matrix_dispatch.FEWEST_CHANNELS_IN_PLACE
+        assert gram_matrix_dispatch._uses_tiles(commands, metal_type, part, fewest) != are_few
 
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [37, 40])
