@@ -77,6 +77,9 @@ compute units idle. The first is for images of few rows, which are added up at o
 FEWEST_VALUES_OF_PARTS, FEWEST_VALUES_JOINED, FEWEST_VALUES_OF_LONG_CHANNELS = 7000, 18500, 23000
 """Of images of so many for each compute unit, threads take parts of vectors, or pixels are joined where channels fit
 none; where they cannot be, threads take more of them at a time. Measured, too."""
+FEWEST_ROWS_JOINED = 10401
+"""So many pixels of that many values there have to be. Of fewer, clusters have them in threadgroup memory, or as they
+are they take less time. Measured, too."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -473,7 +476,7 @@ class _TileEncoder(Encoder):
         is_run = merged[0][5] == merged[0][7] == 1 and all(
             pixel == self.channels and start % width == 0 for start, pixel, *_ in merged
         )
-        is_small = rows <= MANY_THREADS * ROWS_AT_ONCE or rows * self.channels < FEWEST_VALUES_JOINED * self._units
+        is_small = rows < FEWEST_ROWS_JOINED or rows * self.channels < FEWEST_VALUES_JOINED * self._units
         if joined < width or rows % joined or is_small or not is_run:
             return merged
         columns = joined * self.channels

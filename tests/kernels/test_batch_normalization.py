@@ -351,6 +351,62 @@ def kernels_of_checked_case(monkeypatch, shape, dtype, seed, name):
     return functions
 
 
+def check_one_kernel(case, threads):
+    """Checks that one kernel does both halves of normalization and of its gradient, to the same bits as two."""
+    at_once = run(case)
+    check(case, at_once)
+    source, gradient = mg.Image.from_array(case.x), mg.Image.from_array(case.g)
+    kernel, images = case.kernel(), source.batch_representation()
+    state, results = kernel.result_state(source), {}
+    for encodes in (
+        lambda commands: mg.BatchNormalizationStatistics().encode_batch(commands, images, state),
+        lambda commands: results.update(y=kernel.encode(commands, source, batch_normalization_state=state)),
+        lambda commands: case.statistics_gradient().encode_batch(
+            commands, gradient.batch_representation(), images, state
+        ),
+        lambda commands: results.update(dx=case.gradient().encode(commands, gradient, source, state)),
+    ):
+        with mg.CommandBuffer() as commands:
+            encodes(commands)
+    for name, exact in (("y", at_once.y), ("dx", at_once.dx)):
+        np.testing.assert_array_equal(np.asarray(results[name]), exact)
+    with mg.CommandBuffer() as commands:
+        mg.BatchNormalizationStatistics().encode_batch(commands, images, state)
+        kernel.encode(commands, source, batch_normalization_state=state)
+        case.statistics_gradient().encode_batch(commands, gradient.batch_representation(), images, state)
+        case.gradient().encode(commands, gradient, source, state)
+        (forward, backward) = (each.function.name for each in with_neighbours_joined(commands._dispatches))
+        statistics, stream, *_ = commands._dispatches
+        foreign = Dispatch(SimpleNamespace(name=stream.function.name), 1, statistics.buffers[:1])
+        assert with_neighbours_joined([statistics, foreign]) == [statistics, foreign]
+    assert re.match(f"normalize_at_once_by_{threads}", forward)
+    assert re.match(f"normalization_gradient_at_once_by_{threads}", backward)
+
+
+@pytest.mark.parametrize(
+    ("threads", "shape"),
+    [
+        ("4096", (2, 64, 50, 36)),
+        ("4096", (1, 95, 48, 116)),
+        ("4096", (3, 65, 71, 72)),
+        ("4096", (2, 28, 28, 99)),
+        ("4096", (2, 30, 39, 222)),
+        ("4096_in_memory", (7, 40, 31, 99)),
+        ("4096_in_memory", (4, 26, 39, 127)),
+        ("4096_in_memory", (11, 12, 21, 315)),
+        ("4096_in_memory", (2, 54, 82, 114)),
+    ],
+)
+@pytest.mark.parametrize("name", [None, "relu"])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+def test_large_clusters(device, threads, shape, name, dtype):
+    """They have pixels in registers or in threadgroup memory; one threadgroup has too few threads for them."""
+    if not device.has_clusters:
+        pytest.skip("the device has no clusters")
+    neuron = name and mg.NeuronDescriptor(name, 0.25)
+    check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), threads)
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     """Vectors and single channels, rows of one threadgroup and of several, contiguous and not."""
@@ -398,6 +454,7 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("name", [None, "prelu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_pixels_are_joined_where_channels_are_no_vectors(self, monkeypatch, shape, name, dtype):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_ROWS_JOINED", 0)
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
         functions = kernels_of_checked_case(monkeypatch, shape, dtype, 14, name)
         assert {name for name in functions if not name.startswith("merge")} == {
@@ -433,7 +490,7 @@ class TestTheShadersOfGPUs:
 
     @pytest.mark.parametrize(
         "start, pixel, pixels, joined",
-        [(0, 7, 4000, 4), (28, 7, 4000, 4), (7, 7, 4000, 1), (0, 8, 4000, 1), (0, 7, 4001, 1)],
+        [(0, 7, 12000, 4), (28, 7, 12000, 4), (0, 7, 10400, 1), (7, 7, 12000, 1), (0, 8, 12000, 1), (0, 7, 12001, 1)],
     )
     def test_pixels_are_joined_to_whole_vectors_only(self, monkeypatch, device, start, pixel, pixels, joined):
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
@@ -446,7 +503,7 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("name", [None, "relu"])
     def test_images_of_few_pixels_are_normalized_at_once(self, shape, name):
         """By one kernel for one or two vectors or channels of a threadgroup, to the same bits as by two."""
-        self.check_one_kernel(Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25)), "(128|256)")
+        check_one_kernel(Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25)), "(128|256)")
 
     @pytest.mark.parametrize(
         "shape",
@@ -461,7 +518,7 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(type(device), "has_clusters", True)
         monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
         neuron = name and mg.NeuronDescriptor(name, 0.25)
-        self.check_one_kernel(Case.draw(shape, dtype, seed=14, neuron=neuron), "1024")
+        check_one_kernel(Case.draw(shape, dtype, seed=14, neuron=neuron), "1024")
 
     @pytest.mark.parametrize("name", [None, "relu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
@@ -470,60 +527,7 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_PARTS", 0)
         neuron = name and mg.NeuronDescriptor(name, 0.25)
-        self.check_one_kernel(Case.draw((2, 33, 17, 46), dtype, seed=17, neuron=neuron), "1024")
-
-    @pytest.mark.parametrize(
-        ("threads", "shape"),
-        [
-            ("4096", (2, 64, 50, 36)),
-            ("4096", (1, 95, 48, 116)),
-            ("4096", (3, 65, 71, 72)),
-            ("4096", (2, 28, 28, 99)),
-            ("4096", (2, 30, 39, 222)),
-            ("4096_in_memory", (7, 40, 31, 99)),
-            ("4096_in_memory", (4, 26, 39, 127)),
-            ("4096_in_memory", (11, 12, 21, 315)),
-            ("4096_in_memory", (2, 54, 82, 114)),
-        ],
-    )
-    @pytest.mark.parametrize("name", [None, "relu"])
-    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    def test_large_clusters(self, device, threads, shape, name, dtype):
-        """The same, with pixels in registers or in threadgroup memory; one threadgroup has too few threads for them."""
-        if not device.has_clusters:
-            pytest.skip("the device has no clusters")
-        neuron = name and mg.NeuronDescriptor(name, 0.25)
-        self.check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), threads)
-
-    def check_one_kernel(self, case, threads):
-        at_once = run(case)
-        check(case, at_once)
-        source, gradient = mg.Image.from_array(case.x), mg.Image.from_array(case.g)
-        kernel, images = case.kernel(), source.batch_representation()
-        state, results = kernel.result_state(source), {}
-        for encodes in (
-            lambda commands: mg.BatchNormalizationStatistics().encode_batch(commands, images, state),
-            lambda commands: results.update(y=kernel.encode(commands, source, batch_normalization_state=state)),
-            lambda commands: case.statistics_gradient().encode_batch(
-                commands, gradient.batch_representation(), images, state
-            ),
-            lambda commands: results.update(dx=case.gradient().encode(commands, gradient, source, state)),
-        ):
-            with mg.CommandBuffer() as commands:
-                encodes(commands)
-        for name, exact in (("y", at_once.y), ("dx", at_once.dx)):
-            np.testing.assert_array_equal(np.asarray(results[name]), exact)
-        with mg.CommandBuffer() as commands:
-            mg.BatchNormalizationStatistics().encode_batch(commands, images, state)
-            kernel.encode(commands, source, batch_normalization_state=state)
-            case.statistics_gradient().encode_batch(commands, gradient.batch_representation(), images, state)
-            case.gradient().encode(commands, gradient, source, state)
-            (forward, backward) = (each.function.name for each in with_neighbours_joined(commands._dispatches))
-            statistics, stream, *_ = commands._dispatches
-            foreign = Dispatch(SimpleNamespace(name=stream.function.name), 1, statistics.buffers[:1])
-            assert with_neighbours_joined([statistics, foreign]) == [statistics, foreign]
-        assert re.match(f"normalize_at_once_by_{threads}", forward)
-        assert re.match(f"normalization_gradient_at_once_by_{threads}", backward)
+        check_one_kernel(Case.draw((2, 33, 17, 46), dtype, seed=17, neuron=neuron), "1024")
 
     @pytest.mark.parametrize(
         ("first", "width", "is_joined"), [(4, 4, True), (4, 8, False), (6, 4, False), (5, 1, True)]
