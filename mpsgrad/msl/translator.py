@@ -355,6 +355,11 @@ class _Translator:
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         if not backend.has_native_constructors:
             self._carry_structs(forms)
+        else:
+            from mpsgrad.msl.chained_constants import chained_constants
+
+            for word in chained_constants(program):
+                forms.put_before(word, "constexpr ")
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
