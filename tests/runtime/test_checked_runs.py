@@ -434,6 +434,32 @@ kernel void f(device int* x, device long* y, {I}) {{
     assert [(each.name, each.line) for each in found] == [("out-of-bounds", 17)], "\n".join(map(str, found))
 
 
+def test_what_functions_refer_to_is_checked_where_it_is_read() -> None:
+    source = f"""{HEAD}
+struct Cell {{ float hot, cold; }};
+template <int N> struct Tile {{
+    Cell cells[N];
+    threadgroup Cell& operator()(int k) threadgroup {{ return cells[k]; }}
+    threadgroup Cell& at(int k) threadgroup {{ return cells[k]; }}
+    Cell operator()(int k) const threadgroup {{ return cells[k]; }}
+}};
+threadgroup float& hot_of(threadgroup Cell* p, int k) {{ return p[k].hot; }}
+float hot_of(Cell cell) {{ return cell.hot; }}
+kernel void f(device float* y, {I}) {{
+    threadgroup Tile<32> tile;
+    tile.at(i).hot = 1;
+    y[i] = tile.at(i).hot;
+    y[i] += tile(31 - i).hot;
+    threadgroup Cell others[32];
+    others[i].hot = 1;
+    y[i] += hot_of(others, i ^ 2) + hot_of(tile(i));
+}}"""
+    found = mg.compile(source).function("f").check(32, np.zeros(32, np.float32), threadgroup=32)
+    text = "\n".join(map(str, found))
+    assert {each.name for each in found} == {"data-race"}, text
+    assert all(f":{line}:" in text or f" line {line}," in text for line in (15, 17, 19, 20)), text
+
+
 def test_several_threads_check_one_function() -> None:
     source = f"{HEAD}kernel void f(device const float* x, device float* y, {I}) {{ y[i] = x[i] + x[i ^ 1]; }}"
     function = mg.compile(source).function("f")

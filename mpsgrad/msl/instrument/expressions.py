@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Literal
 
+from mpsgrad.msl.analysis.calls import name_place
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Source
 from mpsgrad.msl.instrument.edits import Edits
 from mpsgrad.msl.instrument.own_variables import holder_of
@@ -125,7 +127,7 @@ class ExpressionWeaver:
             self._visit(node.parts[0], "none")
             self._visit(node.parts[1], context)
         elif kind == "call":
-            self._call(node, context)
+            self._call(node, context, path)
         else:
             behind = node.parts[0].start - 2 if kind == "cast" else node.start
             is_reference = kind == "cast" and self._text(behind - (self._text(behind) == ">")) == "&"
@@ -281,8 +283,12 @@ class ExpressionWeaver:
 
     # Calls.
 
-    def _call(self, node: Node, context: Context) -> None:
+    def _call(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         function, arguments = node.parts[0], node.parts[1:]
+        if context in ("read", "write", "update", "place") and self._may_refer(function):
+            # The call gives a reference to what is accessed.
+            self.edits.before(node.start, self._check("given_mtl", context, path), "(")
+            self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
         if function.kind in ("member", "arrow"):
             self._method(function, arguments)
             return
@@ -295,12 +301,27 @@ class ExpressionWeaver:
             self._visit(function, "designate")
         if name not in self._source.program.functions and self._library_call(node, name, arguments):
             return
-        if context in ("write", "update") or (context == "place"):
-            # The call gives a reference to what is written.
-            self.edits.before(node.start, self._check("object_mtl", context), "(")
-            self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
         may_write = name in WRITING_FUNCTIONS or name in self._source.struct_bodies or self._scopes.is_variable(name)
         self._arguments(arguments, self._references(name), may_write=may_write)
+
+    def _may_refer(self, function: Node) -> bool:
+        """Whether a function of the program that may be the one that is called gives a reference."""
+        is_named = function.kind in ("member", "arrow") or function.text in self._source.functions_by_name
+        is_object = function.kind != "name" or self._scopes.is_variable(function.text)
+        return (function.text if is_named or not is_object else ")") in self._giving_references
+
+    @cached_property
+    def _giving_references(self) -> frozenset[str]:
+        """The names of such functions; those that objects are called by have a bracket's."""
+        source = self._source
+        names = set()
+        for function in source.functions:
+            place = name_place(function)
+            while source.text(place - 1) in ("::", "operator"):
+                place -= 1 + (source.text(place - 1) == "::")
+            if source.text(place - 1) == "&":
+                names.add(function.name)
+        return frozenset(names)
 
     def _method(self, function: Node, arguments: Sequence[Node]) -> None:
         owner = function.parts[0]

@@ -355,11 +355,17 @@ template <uint K, typename P, typename A, typename B> __attribute__((always_inli
   else return at_mtl<K, P>(&*b, a, site);
 }
 
-// What a name or a call denotes.
+// What a name denotes.
 template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) object_mtl(B &&object, uint site) {
   typedef typename referred_mtl<B>::type L;
   if constexpr (space_mtl<L>::value == THREAD_MTL) return (object);
   else return (*(L *)checked_mtl<L, K, P, true>((ulong)&object, (ulong)&object, site));
+}
+
+// What a call gives: a value, or a reference to what is accessed.
+template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) given_mtl(B &&object, uint site) {
+  if constexpr (is_reference_mtl<B>::value) return object_mtl<K, P>(object, site);
+  else return (B)object;
 }
 
 // object = value, where the object's place was checked before. Numbers and vectors are stored in the check, byte by byte,
