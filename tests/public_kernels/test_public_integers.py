@@ -4,7 +4,9 @@
 # ruff: noqa: E501
 from __future__ import annotations
 
+import base64
 import hashlib
+import zlib
 
 import numpy as np
 import pytest
@@ -264,3 +266,35 @@ def test_connected_components_by_union_find() -> None:
         for a, b in edges:
             label[a] = label[b] = min(label[a], label[b])
     np.testing.assert_array_equal(parent, label)
+
+
+def test_base64_and_a_cyclic_redundancy_check_by_a_table_that_is_computed() -> None:
+    source = HEADER + """
+    template <uint Polynomial> struct Crc {
+        uint table[256];
+        constexpr Crc() : table() {
+            for (uint n = 0; n < 256; n++) {
+                uint c = n;
+                for (int k = 0; k < 8; k++) c = c & 1 ? Polynomial ^ (c >> 1) : c >> 1;
+                table[n] = c;
+            }
+        }
+    };
+    constant constexpr Crc<0xEDB88320u> crc;
+    static_assert(Crc<0xEDB88320u>().table[1] == 0x77073096u, "the first entry");
+    constant char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" "abcdefghijklmnopqrstuvwxyz0123456789+/";
+    kernel void encode(device const packed_uchar3* in, device char4* out, device uint* check, uint i [[thread_position_in_grid]]) {
+        const uint bits = in[i].x << 16 | in[i].y << 8 | in[i].z;
+        char4 c;
+        for (int k = 0; k < 4; k++) c[k] = alphabet[bits >> (18 - 6 * k) & 0x3f];
+        out[i] = c;
+        uint r = ~0u;
+        device const uchar *p = reinterpret_cast<device const uchar*>(in + i), *end = p + 3;
+        do r = crc.table[(r ^ *p++) & 0xff] ^ r >> 8; while (p < end);
+        check[i] = ~r;
+    }"""
+    data = np.random.default_rng(0).integers(0, 256, (32, 3)).astype(np.uint8)
+    text, check = np.zeros(128, np.int8), np.zeros(32, np.uint32)
+    mg.compile(source).function("encode")(32, data, text, check)
+    assert text.tobytes() == base64.b64encode(data.tobytes())
+    assert check.tolist() == [zlib.crc32(row.tobytes()) for row in data]
