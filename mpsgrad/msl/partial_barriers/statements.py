@@ -143,8 +143,11 @@ class BodyWriter(ValueWriter):
             if self._text(index) == "return" and behind > index + 2:
                 result = self._made(index, f"{_RESULT} =") if self._returned else []
                 output += [*result, *self._tokens[index + 1 : behind]]
-            label = label or self._name("behind")
-            output += self._made(index, f"{_taken(jump)} goto {label} ; }}")
+            output += self._made(index, _taken(jump))
+            if not self._is_last(behind, start, end):
+                label = label or self._name("behind")
+                output += self._made(index, f"goto {label} ;")
+            output += self._made(index, "}")
             index = behind
         return output, label
 
@@ -165,6 +168,12 @@ class BodyWriter(ValueWriter):
 
     def _is_in_lambda(self, index: int, start: int) -> bool:
         return any(start <= each.start < index < each.body_close for each in self._source.lambdas)
+
+    def _is_last(self, index: int, start: int, end: int) -> bool:
+        """Whether nothing of what begins at ``start`` is left to be done at ``index``."""
+        return all(text == "}" for text in self._source.texts[index:end]) and not self._source.places(
+            *LOOPS, start=start, end=index
+        )
 
     def _if(self, statement: Statement, flow: Flow) -> list[Token]:
         source = self._source
