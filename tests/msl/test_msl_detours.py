@@ -173,7 +173,11 @@ def short_ways(body: str, functions: str) -> list[str]:
             "",
             ["{ active_mtl = false ; goto behind_1_mtl ; }"] * 4,
         ),
-        ("switch (a) { case 1: threadgroup_barrier(mem_flags::mem_none); r = 1; break; }", "", []),
+        (
+            "switch (a) { case 1: threadgroup_barrier(mem_flags::mem_none); if (b) { r = n ? x[a] : x[b]; break; } }",
+            "",
+            [],
+        ),
         (
             f"if (a & 1) {{ {LONG} return; }} auto g = [&](uint n) {{ {SHORT} return n; }}; r = g(a);",
             "",
