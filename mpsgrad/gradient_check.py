@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 _ELEMENTS_SEARCHED = 256
@@ -47,8 +47,10 @@ def check_gradient(
     """
     if not isinstance(strategy, st.SearchStrategy):
         raise TypeError(f"check_gradient: strategy is {type(strategy).__name__} but must be a Hypothesis strategy")
-    profile = settings(deadline=None)
-    profile = profile if max_examples is None else settings(profile, max_examples=max_examples)
+    profile = settings() if max_examples is None else settings(max_examples=max_examples)
+    # To explain a failure takes Hypothesis longer than to find and shrink it, and says nothing of elements.
+    phases = [phase for phase in profile.phases if phase is not Phase.explain]
+    profile = settings(profile, deadline=None, phases=phases, report_multiple_bugs=False)
 
     @profile
     @given(inputs=strategy, seed=st.integers(0, 2**32 - 1))
@@ -56,7 +58,25 @@ def check_gradient(
         arrays = inputs if isinstance(inputs, tuple) else (inputs,)
         _check(forward, gradient, tuple(map(np.asarray, arrays)), np.random.default_rng(seed), ulps)
 
-    gradient_is_the_transposed_derivative()
+    try:
+        gradient_is_the_transposed_derivative()
+    except _WrongGradientError as wrong:
+        failure = AssertionError(f"{wrong}{wrong.worst_element()}")
+        for note in getattr(wrong, "__notes__", ()):
+            failure.add_note(note)
+        raise failure from None
+
+
+class _WrongGradientError(AssertionError):
+    """A gradient whose product with a direction is wrong. Which element is, is looked for in the smallest inputs."""
+
+    def __init__(self, message: str, difference: _Difference, found: np.ndarray) -> None:
+        super().__init__(message)
+        self._difference = difference
+        self._found = found
+
+    def worst_element(self) -> str:
+        return self._difference.worst_element(self._found)
 
 
 def _check(
@@ -98,7 +118,7 @@ def _check(
             f"where central differences give {expected:.6g}, off by {abs(product - expected):.3g} where "
             f"{allowed:.3g} is allowed"
         )
-        raise AssertionError(message + difference.worst_element(found))
+        raise _WrongGradientError(message, difference, found)
 
 
 def _real(what: str, values: Any) -> np.ndarray:

@@ -190,3 +190,11 @@ def test_the_number_of_examples() -> None:
     seen = []
     check_gradient(lambda x: seen.append(x) or x, lambda dy, x: dy, values((3,), np.float32), max_examples=7)
     assert len(seen) == 7 * 5
+
+
+def test_elements_are_looked_for_in_the_smallest_inputs_only() -> None:
+    seen: list[np.ndarray] = []
+    with pytest.raises(AssertionError, match="furthest off"):
+        check_gradient(lambda x: seen.append(x) or x, lambda dy, x: 1.01 * dy, values((100,), np.float32))
+    of_all_elements = 4 * 100
+    assert of_all_elements < len(seen) < 1.5 * of_all_elements
