@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -383,20 +384,21 @@ def check_one_kernel(case, threads):
     assert re.match(f"normalization_gradient_at_once_by_{threads}", backward)
 
 
-@pytest.mark.parametrize(
-    ("threads", "shape"),
-    [
-        ("4096", (2, 64, 50, 36)),
-        ("4096", (1, 95, 48, 116)),
-        ("4096", (3, 65, 71, 72)),
-        ("4096", (2, 28, 28, 99)),
-        ("4096", (2, 30, 39, 222)),
-        ("4096_in_memory", (7, 40, 31, 99)),
-        ("4096_in_memory", (4, 26, 39, 127)),
-        ("4096_in_memory", (11, 12, 21, 315)),
-        ("4096_in_memory", (2, 54, 82, 114)),
-    ],
+LARGE_CLUSTERS = (
+    ("4096", (2, 64, 50, 36)),
+    ("4096", (1, 95, 48, 116)),
+    ("4096", (3, 65, 71, 72)),
+    ("4096", (2, 28, 28, 99)),
+    ("4096", (2, 30, 39, 222)),
+    ("4096", (4, 26, 39, 127)),
+    ("4096_in_memory", (7, 40, 31, 99)),
+    ("4096_in_memory", (4, 26, 41, 127)),
+    ("4096_in_memory", (11, 12, 21, 315)),
+    ("4096_in_memory", (2, 54, 82, 114)),
 )
+
+
+@pytest.mark.parametrize(("threads", "shape"), LARGE_CLUSTERS)
 @pytest.mark.parametrize("name", [None, "relu"])
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 def test_large_clusters(device, threads, shape, name, dtype):
@@ -405,6 +407,18 @@ def test_large_clusters(device, threads, shape, name, dtype):
         pytest.skip("the device has no clusters")
     neuron = name and mg.NeuronDescriptor(name, 0.25)
     check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), threads)
+
+
+@pytest.mark.parametrize(("threads", "shape"), LARGE_CLUSTERS)
+@pytest.mark.parametrize("vector", [4, 8])
+def test_large_clusters_are_planned_for_an_h200(threads, shape, vector):
+    rows, channels = math.prod(shape[:3]), shape[3]
+    width, units = math.gcd(vector, channels), 132
+    in_registers = plan_in_clusters(rows, channels, width, units)
+    in_memory = plan_in_memory(rows, channels, width, 2 * (16 // vector), units)
+    tiles = in_registers if threads == "4096" else in_memory
+    assert (in_registers is None) == (threads == "4096_in_memory")
+    assert tiles is not None and tiles.across * tiles.row_lanes == 4096
 
 
 @pytest.mark.usefixtures("shaders_of_gpus")
