@@ -40,7 +40,7 @@ def _thread_names(source: Source, kernel: Kernel, attributes: frozenset[str]) ->
     }
     differs = {variable.place for name in follows if (variable := source.variable(name, kernel.body_open)) is not None}
     follows |= {p.name for p in kernel.parameters if p.attribute("threadgroup_position_in_grid")}
-    assignments = _assignments(source, kernel)
+    assignments = source.keep((_assignments, kernel.start), lambda: _assignments(source, kernel))
     for _ in range(2):
         for index, words, variables, keeps in assignments:
             if not words.isdisjoint(follows):
@@ -68,10 +68,9 @@ def _assignments(source: Source, kernel: Kernel) -> list[tuple[int, frozenset[st
         if end != behind:
             words, variables, is_apart = set(), set(), True
         # What is assigned further on is a part of the value: x = y = z.
-        for position in range(index + 1, end):
-            text = source.text(position)
+        for position, text in enumerate(source.texts[index + 1 : end], index + 1):
             words.add(text)
-            if (variable := source.variable(text, position)) is not None:
+            if source.kind(position) == IDENTIFIER and (variable := source.variable(text, position)) is not None:
                 variables.add(variable.place)
             is_apart = is_apart and (text not in _UNEQUAL_BUT_FOR_CONSTANTS or _keeps_apart(source, position))
         behind = index

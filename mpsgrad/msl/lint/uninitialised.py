@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from functools import cache
 
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Range, Statement
@@ -85,7 +86,11 @@ class _Reader:
         self._function = function
         self._place = function.body_open
         self._declarators = DeclaratorReader(source, self._is_variable)
-        self._trees = TreeReader(source, self._is_variable)
+        trees = TreeReader(source, self._is_variable)
+        # What is in a loop is read twice.
+        self._expression = cache(trees.expression)
+        self._initialiser = cache(trees.initialiser)
+        self._arguments = cache(trees.arguments)
         # What variables have where ``break`` and ``continue`` stand, for each of the loops and ``switch`` around.
         self._left: list[_State] = []
         self._turned: list[_State] = []
@@ -118,7 +123,7 @@ class _Reader:
                 return self._flow(statement, state)
             if text in _JUMPS:
                 if text == "return" and end > index + 2:
-                    self._read(self._trees.initialiser(index + 1, end - 1), state)
+                    self._read(self._initialiser(index + 1, end - 1), state)
                 ways = {"break": self._left, "continue": self._turned}.get(text)
                 if ways:
                     ways[-1] = _joined(ways[-1], state)
@@ -197,7 +202,7 @@ class _Reader:
             state = self._condition(*condition, state)
         if state is not None and step[1] > step[0]:
             state = dict(state)
-            self._read(self._trees.expression(*step), state)
+            self._read(self._expression(*step), state)
         return state, self._left.pop()
 
     def _choice(self, statement: Statement, state: dict[int, _Value]) -> _State:
@@ -229,18 +234,18 @@ class _Reader:
         """A declaration or an expression; changes ``state``."""
         index, words = self._declarators.specifiers(start, end)
         if index is None or not self._declarators.begins(index, end):
-            self._read(self._trees.expression(start, end), state)
+            self._read(self._expression(start, end), state)
             return state
         while index < end:
             found = self._declarators.read(index, end)
             place = next(k for k in range(index, found.end) if self._text(k) == found.name)
             index = found.end
             if self._text(index) == "=":
-                value = self._trees.initialiser(index + 1, end)
+                value = self._initialiser(index + 1, end)
                 self._read(value, state, is_bound=found.is_reference)
                 index = value.end
             elif self._text(index) in ("(", "{"):
-                for argument in self._trees.arguments(index, self._source.close(index)):
+                for argument in self._arguments(index, self._source.close(index)):
                     self._read(argument, state)
                 index = self._source.close(index) + 1
             elif not words & _NO_OBJECTS:
