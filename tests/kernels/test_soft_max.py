@@ -8,6 +8,7 @@ from typing import Any
 import gpu_forms
 import numpy as np
 import pytest
+from by_turns import by_turns
 from fenced import encode, encode_gradient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +104,7 @@ ROWS_OF_HALVES = [(1, 2, 5, channels) for channels in (37, 64, 1024, 1043)]
 @each_kind
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [*((shape, np.float32) for shape in SHORT_ROWS), *((shape, np.float16) for shape in SHORT_ROWS + ROWS_OF_HALVES)],
+    [*by_turns(SHORT_ROWS, (np.float32, np.float16), of=2), *((shape, np.float16) for shape in ROWS_OF_HALVES)],
 )
 def test_short_rows_match_the_reference(kind, shape, dtype):
     """Threads of CPUs take eights of elements that hold whole rows, and the last ones with some of those before.

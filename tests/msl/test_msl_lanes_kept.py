@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from by_turns import by_turns
 from metal_runner import LIBRARY, run
 
 ROWS = [
@@ -36,9 +37,11 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("condition", ["i == 4", "p.x == 4", "lane == 4", "g == 36 - 32 * n"])
-@pytest.mark.parametrize(("expression", "expected"), ROWS, ids=lambda v: v if isinstance(v, str) else "")
-def test_one_thread_stores(expression: str, expected: int, condition: str) -> None:
+@pytest.mark.parametrize(
+    ("row", "condition"), by_turns(ROWS, ("i == 4", "p.x == 4", "lane == 4", "g == 36 - 32 * n"), of=4)
+)
+def test_one_thread_stores(row: tuple[str, int], condition: str) -> None:
+    expression, expected = row
     two = "uint2" if condition.startswith("p") else "uint"
     source = LIBRARY + (
         "int reduced(int v) { for (ushort d = 16; d > 0; d /= 2) v += simd_shuffle_xor(v, d); return v; }\n"
@@ -86,12 +89,15 @@ def test_shuffles_among_some_lanes(condition: str, call: str, source_lane: np.nd
 
 
 @pytest.mark.parametrize(
-    ("condition", "distance"), [("true", 6), ("true", 31), ("lane % 3 != 1", 1), ("lane > 9", 0), ("i >= 32", 16)]
+    ("dtype", "distances"),
+    by_turns(
+        (np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32),
+        (("true", 6), ("true", 31), ("lane % 3 != 1", 1), ("lane > 9", 0), ("i >= 32", 16)),
+        of=3,
+    ),
 )
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32])
-def test_users_shuffle_by_distances_that_are_known_and_that_are_read(
-    dtype: type, condition: str, distance: int
-) -> None:
+def test_users_shuffle_by_distances_that_are_known_and_that_are_read(dtype: type, distances: tuple[str, int]) -> None:
+    condition, distance = distances
     kind_of_number = np.dtype(dtype).name
     name = {"int8": "char", "float16": "half", "float32": "float"}.get(kind_of_number, f"{kind_of_number}_t")
     near = np.array([distance], np.uint16)
