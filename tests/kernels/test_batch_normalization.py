@@ -11,6 +11,7 @@ import gpu_forms
 import numpy as np
 import pytest
 from batch_normalization_case import FLT_MIN, NEURONS, Case, Outcome, batch, check, encode_statistics, run
+from by_turns import by_turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,8 +53,7 @@ def test_everything_matches_the_reference(data):
     check(case, run(case))
 
 
-@pytest.mark.parametrize("name", NEURONS, ids=str)
-@pytest.mark.parametrize("shape", [(3, 5, 4, 37), (2, 8, 7, 5), (2, 3, 5, 64)])
+@pytest.mark.parametrize(("name", "shape"), by_turns(NEURONS, [(3, 5, 4, 37), (2, 8, 7, 5), (2, 3, 5, 64)], of=3))
 def test_fused_neurons(name, shape):
     if name is None:
         neuron = None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from by_turns import by_turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import EDGES, Layer
@@ -34,9 +35,9 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("arguments", "options", "expected"), KERNELS)
-def test_each_kernel_against_the_references(arguments, options, expected, dtype):
+@pytest.mark.parametrize(("kernel", "dtype"), by_turns(KERNELS, [np.float32, np.float16], of=2))
+def test_each_kernel_against_the_references(kernel, dtype):
+    arguments, options, expected = kernel
     layer = make(*arguments, **options, groups=arguments[1], dtype=dtype)
     assert tuple(name.removeprefix("depthwise_") for name in names(layer)) == expected
     check_against_the_references(layer, runs=2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_turns import by_turns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -381,9 +382,9 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(response_normalization, "FEWEST_THREADS_OF_COLUMNS", 0 if request.param > 1 else 2**31)
         monkeypatch.setattr(window_strips, "FEWEST_ELEMENTS", 0 if request.param > 1 else 2**31)
 
-    @each_name
-    @each_dtype
-    @pytest.mark.parametrize("channels", [3, 8, 12])
+    @pytest.mark.parametrize(
+        ("name", "dtype", "channels"), by_turns(NAMES, [np.float32, np.float16], [3, 8, 12], of=2)
+    )
     def test_results_and_gradients_match_the_reference(self, name, dtype, channels):
         parameters = {"alpha": 1.0, "beta": 0.75, "delta": 1.0}
         x, g = (np.random.default_rng(seed).standard_normal((2, 6, 7, channels)).astype(dtype) for seed in range(2))
