@@ -179,7 +179,10 @@ class RememberedWork:
         buffers += self.constants
         if self.is_lent:
             buffers += self.lent_buffers(command_buffer, kernel, state)
-        dispatches = command_buffer._dispatches
+        self.add_dispatches(command_buffer._dispatches, buffers)
+
+    def add_dispatches(self, dispatches: list[Dispatch], buffers: list[Buffer]) -> None:
+        """Adds the dispatches to ``dispatches``, with what they pick from ``buffers``."""
         # By position: names would take twice as long.
         for each in self.dispatches:
             dispatches.append(Dispatch(each.function, each.threadgroups, each.pick(buffers), None, None, (), (), each))
@@ -189,13 +192,6 @@ class RememberedWork:
         lent = len(self.of_kernel) + len(self.of_state) + len(self.scratch_sizes) + len(self.workspace_sizes)
         places: list[Any] = [*range(images + len(self.constants) + lent)]
         return {place for dispatch in self.dispatches for place in dispatch.pick(places)}
-
-    def dispatches_of(self, buffers: list[Buffer]) -> list[Dispatch]:
-        """The dispatches with what they pick from ``buffers``."""
-        return [
-            Dispatch(each.function, each.threadgroups, each.pick(buffers), None, None, (), (), each)
-            for each in self.dispatches
-        ]
 
 
 Hook = Callable[["CommandBuffer", Any], None]

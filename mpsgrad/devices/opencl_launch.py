@@ -101,8 +101,7 @@ class OpenCLFunction(Function):
 
     def launch(self, enqueue: Callable[..., int], queue: ctypes.c_void_p, dispatch: Dispatch) -> None:
         """Puts ``dispatch`` on ``queue`` by OpenCL's own function, without an event."""
-        buffers: Any = dispatch.buffers
-        arguments = self.arguments_of(buffers) if self._takes_numbers else [buffer.handle for buffer in buffers]
+        arguments = self.arguments_of(dispatch.buffers)
         if arguments != self._arguments:
             self.set_arguments(arguments)
         if dispatch.threadgroups != self._threadgroups:

@@ -142,10 +142,11 @@ class _Encode:
         if self.work.is_lent:
             buffers = buffers + self.work.lent_buffers(command_buffer, self.kernel, state)
         if not self._keeps_dispatches:
-            command_buffer._dispatches += self.work.dispatches_of(buffers)
+            self.work.add_dispatches(command_buffer._dispatches, buffers)
             return
         if buffers != self._last:
-            self._last, self._dispatches = buffers, self.work.dispatches_of(buffers)
+            self._last, self._dispatches = buffers, []
+            self.work.add_dispatches(self._dispatches, buffers)
         command_buffer._dispatches += self._dispatches
 
 
