@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_turns import by_turns
 from tiny_rows import DRAWN_IN_USE
 
 import mpsgrad as mg
@@ -106,8 +107,7 @@ def test_shapes_are_small_and_large_odd_and_even() -> None:
     assert np.median(few.prod(1)) <= 2**12
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("module", modules())
+@pytest.mark.parametrize(("module", "dtype"), by_turns(modules(), DTYPES, of=2))
 def test_what_is_drawn_passes_its_check(module: str, dtype: str, device: mg.Device) -> None:
     for case in selection.drawn_cases(module, dtype, "cpu", 2):
         work = case.prepare(device)

@@ -72,7 +72,7 @@ def layers_from_few(draw: st.DrawFn) -> Layer:
 
 
 @given(layers_from_few())
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_random_layers_from_few_channels(layer):
     check_against_the_references(layer, runs=2)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import mpsgrad as mg
-from mpsgrad.devices.contract import CompileOptions, Dispatch
+from mpsgrad.devices.contract import CompileOptions, Dispatch, Library
 
 LIBRARY = "#include <metal_stdlib>\nusing namespace metal;\n"
 _MARGIN = np.full(1 << 14, 0xA5, np.uint8)
 """What lies behind each array. A kernel that writes there would change what other tests of the process work with."""
+
+
+@lru_cache(maxsize=2)
+def _compiled(device: mg.Device, source: str, of_user: bool) -> Library:
+    return device.compile(source, name="test.metal", options=CompileOptions() if of_user else None)
 
 
 def run(source: str, kernel: str, *arrays: Any, threads: int, of_user: bool = False) -> list[np.ndarray]:
@@ -20,8 +26,7 @@ def run(source: str, kernel: str, *arrays: Any, threads: int, of_user: bool = Fa
     It is compiled as the package's own kernels are, or with ``of_user`` as a user's. It may not write behind an array.
     """
     device = mg.default_device()
-    options = CompileOptions() if of_user else None
-    function = device.compile(source, name="test.metal", options=options).function(kernel)
+    function = _compiled(device, source, of_user).function(kernel)
     copies = [np.array(array, copy=True, order="C") for array in arrays]
     buffers = []
     for array in copies:

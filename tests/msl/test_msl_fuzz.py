@@ -91,13 +91,13 @@ def test_many_random_loops(seeds: range) -> None:
     check_threads(LoopProgram, seeds)
 
 
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 4 * 3), ids=str)
+@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 2), ids=str)
 def test_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 4 * 3, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 2, NIGHTLY_PROGRAMS), ids=str)
 def test_much_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
 
@@ -113,13 +113,13 @@ def test_many_random_constructs(seeds: range) -> None:
     check_threads(ConstructProgram, seeds)
 
 
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 2), ids=str)
+@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 4), ids=str)
 def test_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 2, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 4, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)
 
