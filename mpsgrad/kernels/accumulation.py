@@ -23,8 +23,7 @@ class Accumulation:
     def pixels(self) -> int:
         pixels = self._completed
         for command_buffer, count in self._parts:
-            # Mostly the first says so, without a call.
-            if (command_buffer._error is None and not command_buffer._discarded) or command_buffer._takes_effect:
+            if command_buffer._is_open or command_buffer._takes_effect:
                 pixels += count
         return pixels
 

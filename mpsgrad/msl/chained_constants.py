@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.types import INTEGERS, built_in
 from mpsgrad.msl.program import Program
-from mpsgrad.msl.tokens import IDENTIFIER, OPENING, Token, matching
+from mpsgrad.msl.tokens import IDENTIFIER, Token, split_commas
 
 _HEAD_WORDS = frozenset({"static", "const", "inline", "constant", "metal", "::"})
 _KNOWN = INTEGERS | {"float"}
@@ -18,28 +18,20 @@ _KNOWN = INTEGERS | {"float"}
 
 def chained_constants(program: Program) -> Iterator[Token]:
     """The word ``constant`` of the declarations of numbers and their arrays that are named in initialisers there."""
-    tokens = program.tokens
-    named = set()
+    named: set[str] = set()
     declarations: list[tuple[Token, set[str]]] = []
     for start, stop in program.variables:
-        words = [token.text for token in tokens[start:stop]]
+        declaration = program.tokens[start:stop]
+        words = [token.text for token in declaration]
         first = next((k for k, word in enumerate(words) if word not in _HEAD_WORDS), 0)
         kind = built_in(words[first])
-        names = set()
-        index = start + first + 1
-        while index < stop:
-            if tokens[index].kind == IDENTIFIER and tokens[index - 1].text not in ("]", "[", "("):
-                names.add(tokens[index].text)
-            while index < stop and tokens[index].text not in (",", ";"):
-                end = matching(tokens, index) + 1 if tokens[index].text in OPENING else index + 1
-                if tokens[index].text in ("=", "{", "("):
-                    while end < stop and tokens[end].text not in (",", ";"):
-                        end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
-                    named |= {token.text for token in tokens[index:end] if token.kind == IDENTIFIER}
-                index = end
-            index += 1
+        names: set[str] = set()
+        for declarator in split_commas(declaration[first + 1 :]):
+            begin = next((k for k, token in enumerate(declarator) if token.text in ("=", "{", "(")), len(declarator))
+            names |= {token.text for token in declarator[:1] if token.kind == IDENTIFIER}
+            named |= {token.text for token in declarator[begin:] if token.kind == IDENTIFIER}
         if "constant" in words[:first] and kind is not None and kind.is_scalar and kind.base in _KNOWN:
-            declarations.append((tokens[start + words.index("constant")], names))
+            declarations.append((declaration[words.index("constant")], names))
     for word, names in declarations:
         if not names.isdisjoint(named):
             yield word

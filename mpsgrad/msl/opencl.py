@@ -108,20 +108,20 @@ _BOX_POSITIONS = {
 # It does not know that the first lane's election and broadcasts, products and their scans are functions of subgroups,
 # and would run a kernel without other ones thread by thread in threadgroups that are no multiple of 32. Asking for the
 # size of a subgroup tells it.
-_WIDTHS = ("", "2", "3", "4")
+_KEPT_TOGETHER = frozenset(
+    {"simd_sum", "simd_max", "simd_min", "simd_broadcast", "simd_all", "simd_any", "simd_ballot", "simdgroup_barrier"}
+)
+
 _IN_PLACE = [
     "template <typename T> constexpr inline T in_place_mtl(T divisor) { return divisor; }\n",
     "#define IN_PLACE_MTL(type, element) \\\n",
     "  constexpr inline type in_place_mtl(type divisor) { return divisor ^ (element)never_mtl(); }\n",
     *(
-        "".join(f"IN_PLACE_MTL({element}{width}, {element}) " for width in _WIDTHS) + "\n"
+        "".join(f"IN_PLACE_MTL({element}{width}, {element}) " for width in ("", "2", "3", "4")) + "\n"
         for element in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
     ),
 ]
 """Functions that give a divisor of which a compiler knows nothing."""
-_KEPT_TOGETHER = frozenset(
-    {"simd_sum", "simd_max", "simd_min", "simd_broadcast", "simd_all", "simd_any", "simd_ballot", "simdgroup_barrier"}
-)
 
 # What the names of swizzles begin with, the type of the vectors, and that of their elements.
 _CLASS_VECTORS = (

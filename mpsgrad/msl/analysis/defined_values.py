@@ -248,15 +248,12 @@ class DefinedValues:
     def _are_given_defined(self, function: Function, variable: Variable, depth: int) -> bool:
         """Whether all calls of ``function`` pass what is defined for its parameter."""
         source = self._source
-        number = next(
-            n for n, (start, end) in enumerate(source.arguments(function.opening)) if start <= variable.place < end
-        )
         openings = self._openings.get(function.start, [])
         if not openings:
             # By another name, or never.
             return len(source.places(function.name)) == len(source.functions_by_name.get(function.name, ()))
-        given = [source.arguments(opening) for opening in openings]
-        return all(len(each) > number and self.are_defined(each[number], depth) for each in given)
+        given = self.given_to(variable)
+        return len(given) == len(openings) and all(self.are_defined(value, depth) for value in given)
 
     @cached_property
     def _openings(self) -> dict[int, list[int]]:

@@ -20,7 +20,8 @@ from mpsgrad.msl.analysis.types import FLOATS
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
 
-_COMPUTING = frozenset("+ - * << ++ -- += -= *= <<=".split())
+_STEPS = frozenset("++ -- += -= *= <<=".split())
+_COMPUTING = _STEPS | frozenset("+ - * <<".split())
 _PREFIXES = frozenset("+ - ~ ! * & ++ --".split())
 _DEEPEST = 8
 
@@ -120,7 +121,7 @@ class _Divisors:
         if variable.place not in self._known:
             self._known[variable.place] = False
             steps = (
-                source.text(index - 1) in ("++", "--") or source.text(index + 1) in _COMPUTING - {"+", "-", "*", "<<"}
+                source.text(index - 1) in ("++", "--") or source.text(index + 1) in _STEPS
                 for index in source.places(variable.name, start=variable.place + 1, end=variable.last)
             )
             self._known[variable.place] = any(steps) or any(

@@ -306,9 +306,10 @@ class ExpressionWeaver:
 
     def _may_refer(self, function: Node) -> bool:
         """Whether a function of the program that may be the one that is called gives a reference."""
-        is_named = function.kind in ("member", "arrow") or function.text in self._source.functions_by_name
+        if function.kind in ("member", "arrow") or function.text in self._source.functions_by_name:
+            return function.text in self._giving_references
         is_object = function.kind != "name" or self._scopes.is_variable(function.text)
-        return (function.text if is_named or not is_object else ")") in self._giving_references
+        return is_object and ")" in self._giving_references
 
     @cached_property
     def _giving_references(self) -> frozenset[str]:
