@@ -120,7 +120,7 @@ class _Finder:
         before = source.text(self._loops.beginning(statement.start) - 1)
         if before not in (";", "{", "}") or source.text(end) == "}" or end in self.found:
             return
-        if source.text(end) in ("return", "goto", *_TARGETS) and not self._flow(end, self._end(end)):
+        if source.text(end) in ("return", *_TARGETS) and not self._flow(end, self._end(end)):
             return
         jump = self._farthest_jump(statement.word, end) if any(self._flow(*part) for part in statement.parts) else None
         if jump:
