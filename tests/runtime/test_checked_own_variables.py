@@ -73,6 +73,8 @@ DEFECTS = [
     Defect("a packed vector", "packed_float3 p; if (x[0] <<>||<>> 1.5f) p = 1; return p.x;", "'p.x' is read before it has a value"),
     Defect("an enumeration", "Kind k; <<if (x[0] > 1.5f)||>> k = Kind::b; return k == Kind::b;", "'k' is read before it has a value", "enum class Kind : uchar { a, b };"),
     Defect("a union", "Bits b; <<||b.number = 1;>> return b.bits;", "'b.bits' is read before it has a value", "union Bits { float number; uint bits; };"),
+    Defect("what a constructor leaves", "Made m; Two t[2]; t[0].b = 1; <<||t[1].b = 2;>> return m.a + t[1].made.a + t[1].begun + t[1].b;", "element 1 of 't' is read before it has a value", "struct Made { float a; Made() : a(2) {} }; struct Two { Made made; float begun = 1, b; };"),
+    Defect("what a constructor with arguments leaves", "Begun<float> b(x[0], n), c{x[1]}; c.v.xz = 1; <<||c.v.w = 2;>> return b.a + b.v.y + b.n + c.a + c.v.y + c.v.w;", "'c.v.w' is read before it has a value", "template <typename T> struct Begun { T a; float4 v; uint n; Begun(T x, uint m = 3) : a(x), n(m) { v.y = m; } };"),
     Defect("a type of a template", "return last<float>(x, n<<||- 3>>);", "", "template <typename T> T last(device const T* x, uint n) { T v; for (uint k = n; k < 4; ++k) { v = x[k]; } return v; }"),
     Defect("statements in an expression", "return ({ float v; if (x[0] <<>||<>> 1.5f) v = 2; v * 2; });", "'v' is read before it has a value"),
     Defect("beside a lambda", "auto twice = [](float a) { return 2 * a; }; float v; if (x[0] <<>||<>> 1.5f) v = 2; return twice(1) + v;", "'v' is read before it has a value"),

@@ -41,6 +41,11 @@ class Declared(NamedTuple):
     def is_fenced(self) -> bool:
         return self.own is not None and self.own.fenced
 
+    @property
+    def is_built(self) -> bool:
+        """Whether it is a watched object that begins with values, which a constructor gets."""
+        return self.own is not None and self.own.watched and self.end > self.declarator.end
+
 
 def holder_of(name: str) -> str:
     """What a fenced variable is a member of."""
@@ -104,12 +109,18 @@ class OwnVariables:
             return Own(fenced, fenced and can_watch)
         if can_watch and (has_address or not self._begins_with_value(declarator.name, end, scope_end)):
             return Own(True, True)
+        is_constructed = value in ("(", "{") and self._can_fence and any(self._has_constructor(w) for w in words)
+        if is_constructed and not self._is_captured(declarator.name, name_at, scope_end):
+            return Own(True, True)
         if is_struct and (has_address or any(self._has_array(word) for word in words)):
             return Own(self._can_fence and value not in ("(", "{"), False)
         return Own(False, False) if is_number and has_address else None
 
     def _is_class(self, word: str) -> bool:
         return word in self._source.struct_bodies or word in self._unions or word == "array"
+
+    def _has_constructor(self, word: str) -> bool:
+        return word in self._source.struct_bodies and word in self._source.functions_by_name
 
     def _has_array(self, word: str) -> bool:
         """Whether objects of a class hold arrays, as far as its body tells."""
@@ -167,14 +178,21 @@ class OwnVariables:
                 holder = watched if each.own.watched else f"fenced_own_mtl<{kind}>"
                 edits.replace(each.declarator.place, kind)
                 edits.after(each.declarator.end - 1, ";", holder, own)
-                for value in each.values:
-                    equals = () if self._text(each.declarator.end) == "=" else ("=",)
-                    edits.before(value.start, *equals, "{", "{", "}", ",")
-                    edits.after(value.end - 1, "}")
+                begin = each.declarator.end
+                if each.is_built:
+                    # In place: a constructor may leave members without a value.
+                    edits.before(begin, "=", "{", "{", "}", ",", kind)
+                    edits.after(each.end - 1, "}")
+                else:
+                    for value in each.values:
+                        equals = () if self._text(begin) == "=" else ("=",)
+                        edits.before(value.start, *equals, "{", "{", "}", ",")
+                        edits.after(value.end - 1, "}")
                 words += ["thread", kind, "&", name, "=", own, ".", "object", ";"]
             if each.own is not None:
                 known = [own] if each.own.fenced else ["&", name]
-                words += ["own_variable_mtl", f"entry_of_{name}_mtl", "(", *known, ",", str(each.number), ")", ";"]
+                built = [",", "0"] if each.is_built else []
+                words += ["own_variable_mtl", f"entry_of_{name}_mtl", "(", *known, ",", str(each.number), *built, ")", ";"]
             if position + 1 == len(declared):
                 edits.after(stop, *words)
                 break

@@ -4,10 +4,10 @@
 //@ own_variables_mtl : checks_mtl
 enum : uint { OWN_FENCE_MTL = 64, MOST_FLAGS_MTL = 4096 };
 
-// Bytes of the numbers that an object is made of, at least ``G`` of them in classes; 0 where it may begin with a value, or
-// has none.
+// Bytes of the numbers that an object is made of, at least ``G`` of them in classes; 0 where it is not known whether it
+// begins with a value, or has none.
 template <typename T, uint G, typename = void> struct number_mtl {
-  static constexpr bool is_class = (__is_class(T) || __is_union(T)) && !__is_empty(T) && __is_trivially_constructible(T);
+  static constexpr bool is_class = (__is_class(T) || __is_union(T)) && !__is_empty(T) && __has_trivial_destructor(T);
   static constexpr uint bytes = integer_mtl<T>::value || __is_enum(T) ? sizeof(T) : is_class ? G : 0;
 };
 template <typename T, uint G> struct number_mtl<T, G, decltype((void)((T *)0)->elements_mtl)> { static constexpr uint bytes = 0; };
@@ -21,11 +21,31 @@ template <typename T> struct element_mtl { static constexpr uint bytes = sizeof(
 template <typename T, size_t N> struct element_mtl<T[N]> { static constexpr uint bytes = element_mtl<T>::bytes; };
 
 template <typename T> struct fenced_own_mtl { uchar before[OWN_FENCE_MTL]; T object; uchar after[OWN_FENCE_MTL]; };
+// Bytes before an object that fill it with a pattern before its constructor runs, which may leave some of them so.
+template <typename T, uchar PATTERN> struct pattern_mtl {
+  static constexpr uint offset = (OWN_FENCE_MTL + alignof(T) - 1) / alignof(T) * alignof(T);
+  uchar bytes[OWN_FENCE_MTL];
+  pattern_mtl() {
+    for (uint k = 0; k < sizeof(T); k++) bytes[offset + k] = PATTERN;
+  }
+  static bool left(const __private T &object, uint start, uint bytes) {
+    bool all = start + bytes <= sizeof(T);
+    for (uint k = start; all && k < start + bytes; k++) all = ((const __private uchar *)&object)[k] == PATTERN;
+    return all;
+  }
+};
+template <bool CONSTRUCTED, typename T> struct before_own_mtl { typedef pattern_mtl<T, 0xa5> type; };
+template <typename T> struct before_own_mtl<false, T> { typedef uchar type[OWN_FENCE_MTL]; };
 template <typename T, uint G> struct watched_own_mtl {
   static constexpr uint number = number_mtl<T, G>::bytes, flags = number == 0 || sizeof(T) / number > MOST_FLAGS_MTL ? 0 : sizeof(T) / number;
-  uchar before[OWN_FENCE_MTL];
+  static constexpr bool is_constructed = flags != 0 && !__is_trivially_constructible(T);
+  typename before_own_mtl<is_constructed, T>::type before;
   T object;
   uchar after[OWN_FENCE_MTL], known[flags + 1];
+};
+template <typename T> struct constructed_again_mtl {
+  pattern_mtl<T, 0x5a> before;
+  T object;
 };
 
 IN_TURN_MTL void own_enters_mtl(ulong start, ulong bytes, ulong known, uint number, uint fence, uint name, uint element, uint thread) {
@@ -42,6 +62,24 @@ struct own_variable_mtl {
   template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name) {
     typedef watched_own_mtl<T, G> W;
     for (uint k = 0; k < W::flags; k++) own.known[k] = 0;
+    // A byte that a constructor gave a value is the same in another object, whatever was there before.
+    if constexpr (W::is_constructed) {
+      constructed_again_mtl<T> other;
+      for (uint k = 0; k < sizeof(T); k++) own.known[k / W::number] |= !(own.before.left(own.object, k, 1) && other.before.left(other.object, k, 1));
+    }
+    enters_mtl(own, name);
+  }
+  // What begins with arguments is not made again: four bytes that are the pattern's are taken to have no value.
+  template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name, uint) {
+    typedef watched_own_mtl<T, G> W;
+    for (uint k = 0; k < W::flags; k++) {
+      own.known[k] = 1;
+      if constexpr (W::is_constructed) own.known[k] = !own.before.left(own.object, k * W::number / 4 * 4, 4);
+    }
+    enters_mtl(own, name);
+  }
+  template <typename T, uint G> void enters_mtl(__private watched_own_mtl<T, G> &own, uint name) {
+    typedef watched_own_mtl<T, G> W;
     own_enters_mtl((ulong)&own.object, sizeof(T), W::flags != 0 ? (ulong)&own.known : 0, W::number, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread_mtl_now());
   }
   template <typename T> own_variable_mtl(__private T *object, uint name) { own_enters_mtl((ulong)object, sizeof(T), 0, 0, 0, name, element_mtl<T>::bytes, thread_mtl_now()); }
