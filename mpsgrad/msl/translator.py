@@ -121,6 +121,8 @@ def translate(
         guidance = _Guidance()
         if launch != "whole":
             analysed = _analysed(program, version, source, filename)
+            if backend.has_native_constructors and (computing := _with_computed_constants(analysed)):
+                program, analysed = computing.program, computing
             if checked is None and (whole := _with_whole_barriers(analysed, backend)):
                 program, analysed = whole.program, whole
                 needs.append(ANY_THREAD)
@@ -264,6 +266,22 @@ def _analysed(program: Program, version: tuple[int, int], source: str, filename:
     return analysed
 
 
+def _with_computed_constants(analysed: Source) -> Source | None:
+    """A program whose constants are all constant expressions in CUDA; None if they are already."""
+    if not analysed.program.variables:
+        return None
+    from mpsgrad.msl.computed_constants import with_computed_constants
+
+    tokens = with_computed_constants(analysed)
+    return None if tokens is None else _analysed_again(analysed, tokens)
+
+
+def _analysed_again(analysed: Source, tokens: list[Token]) -> Source:
+    """What an analysed program is to be, analysed."""
+    program = read_program(tokens)
+    return type(analysed)(program.tokens, program, analysed.version, False, analysed.written, analysed.filename)
+
+
 def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
     """A program in which all threads come to each barrier, where only some might; None if they do already."""
     from mpsgrad.msl.analysis.divergence import functions_with_partial_barriers
@@ -273,8 +291,7 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
         return None
     from mpsgrad.msl.partial_barriers import with_whole_barriers
 
-    program = read_program(with_whole_barriers(analysed, partial))
-    return type(analysed)(program.tokens, program, analysed.version, False, analysed.written, analysed.filename)
+    return _analysed_again(analysed, with_whole_barriers(analysed, partial))
 
 
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:

@@ -191,8 +191,8 @@ class OwnVariables:
                 words += ["thread", kind, "&", name, "=", own, ".", "object", ";"]
             if each.own is not None:
                 known = [own] if each.own.fenced else ["&", name]
-                built = [",", "0"] if each.is_built else []
-                words += ["own_variable_mtl", f"entry_of_{name}_mtl", "(", *known, ",", str(each.number), *built, ")", ";"]
+                known += [",", str(each.number), *([",", "0"] if each.is_built else [])]
+                words += ["own_variable_mtl", f"entry_of_{name}_mtl", "(", *known, ")", ";"]
             if position + 1 == len(declared):
                 edits.after(stop, *words)
                 break
