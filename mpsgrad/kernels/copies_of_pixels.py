@@ -20,6 +20,8 @@ ELEMENTS_AT_ONCE = 4096
 BYTES_OF_PAIRS = (8, 16, 32, 64, 96)
 """On CPUs with few registers: so many of a pixel are copied without a loop from each of two sources. What is too much
 the copies after it overwrite."""
+LONG_RUNS = {"float": 40, "half": 128}
+"""Where each source has so many elements of a pixel, these are made one after the other: memory is filled in order."""
 
 PLACES = ParameterStruct("PixelPlaces", offset="int", x="int", y="int", z="int")
 """The first element of an image, and the strides of its pixels, rows and images."""
@@ -38,6 +40,7 @@ PARAMETERS = ParameterStruct(
     pixels_at_once="int",
     elements_of_pairs="int",
     pixels_after_pairs="int",
+    are_long="int",
 )
 FAMILY = ShaderFamily(
     "copies_of_pixels",
@@ -120,6 +123,7 @@ def _add(
         pixels_at_once=-(-ELEMENTS_AT_ONCE // run),
         elements_of_pairs=elements_of_pairs,
         pixels_after_pairs=pixels_after_pairs,
+        are_long=int(min(source.run for source in sources) >= LONG_RUNS[metal_type]),
     )
     function = FAMILY.function(device, "copy_pixels", metal_type)
     command_buffer.add_dispatch(function, threads, *buffers, buffer, device.constant_buffer(packed))

@@ -225,6 +225,19 @@ def test_two_sources_whose_pixels_are_copied_one_after_the_other(dtype, data):
     np.testing.assert_array_equal(result.check(), np.concatenate(arrays, 3))
 
 
+@pytest.mark.parametrize(("dtype", "counts"), [(np.float32, (40, 77, 44)), (np.float16, (128, 131, 300))])
+def test_long_pixels_of_several_sources_are_copied_one_after_the_other(dtype, counts):
+    rng = np.random.default_rng(12)
+    arrays = [rng.standard_normal((2, 5, 7, count)).astype(dtype) for count in counts]
+    images = [mg.Image.from_array(array) for array in arrays]
+    wide = np.concatenate((arrays[0][..., :4], arrays[0]), 3)
+    images[0] = mg.Image.from_array(wide).sub_image(4, counts[0])
+    result = FencedImage.of(mg.Concatenation().destination_image_descriptor(images))
+    with mg.CommandBuffer() as commands:
+        mg.Concatenation().encode(commands, images, destination_image=result.image)
+    np.testing.assert_array_equal(result.check(), np.concatenate(arrays, 3))
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("channels", [(5, 5), (50, 3, 1), (1, 2, 1, 4), (4, 12), (8, 16, 8), (9, 4)])
