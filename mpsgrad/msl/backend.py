@@ -82,6 +82,7 @@ class Backend(ABC):
     """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
     has_increments_of_bools: bool
     has_case_ranges: bool
+    has_statement_expressions: bool
     has_bit_fields: bool
     regroups_sums: bool
     """Whether the target's compiler adds up in another order in loops, though it is not told that it may."""

@@ -144,6 +144,7 @@ class CUDABackend(Backend):
     has_wrapping_shifts = False
     has_increments_of_bools = False
     has_case_ranges = False
+    has_statement_expressions = False
     has_bit_fields = True
     regroups_sums = False
     unrolls_too_much = False

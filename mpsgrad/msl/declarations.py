@@ -41,13 +41,21 @@ from mpsgrad.msl.tokens import (
 from mpsgrad.msl.type_names import one_name_each, type_names
 
 _IN_TYPES = frozenset("< > , * & ::".split())
+_LITERAL = re.compile(
+    r"(?P<real>0[xX][\da-fA-F']*\.?[\da-fA-F']*[pP][+-]?[\d']+|\d[\d']*\.[\d']*(?:[eE][+-]?[\d']+)?"
+    r"|\.\d[\d']*(?:[eE][+-]?[\d']+)?|\d[\d']*[eE][+-]?[\d']+)|0[xX][\da-fA-F']+|0[bB][01']+|\d[\d']*"
+)
+_SUFFIXES = {
+    True: re.compile(r"[fFhHlL]|bf|BF|_\w*"),
+    False: re.compile(r"[uU]?(?:l|L|ll|LL)?|(?:l|L|ll|LL)[uU]|_\w*"),
+}
 _SHORT_LITERAL = len(hex(1 << 60))
 _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "visible", "stitchable"})
 
 
 def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
-    _refuse_long_literals(tokens)
+    _refuse_literals(tokens)
     tokens = name_library_functions(_without_other_names(tokens), fast_math)
     tokens = _declare_enumerations(_put_attributes_first(tokens))
     program = Program(one_name_each(_split_shifts(_tell_namespaces_apart(tokens))))
@@ -56,9 +64,17 @@ def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     return program
 
 
-def _refuse_long_literals(tokens: list[Token]) -> None:
+def _refuse_literals(tokens: list[Token]) -> None:
+    """Raises for numbers that are too long, or end with letters that say no type."""
     for token in tokens:
-        if token.kind == NUMBER and len(token.text) > _SHORT_LITERAL:
+        if token.kind != NUMBER or len(token.text) <= 2 and token.text.isdecimal():
+            continue
+        read = _LITERAL.match(token.text)
+        suffix = token.text[read.end() :] if read is not None else ""
+        is_real = read is not None and read["real"] is not None
+        if suffix and not _SUFFIXES[is_real].fullmatch(suffix):
+            raise error(f"invalid suffix '{suffix}' on {'floating' if is_real else 'integer'} constant", token)
+        if len(token.text) > _SHORT_LITERAL:
             value = 0
             with suppress(ShaderError):
                 value = integer_value([token], token)

@@ -148,6 +148,7 @@ class OpenCLBackend(Backend):
     has_wrapping_shifts = True
     has_increments_of_bools = True
     has_case_ranges = True
+    has_statement_expressions = True
     has_bit_fields = False
     regroups_sums = True
     unrolls_too_much = True

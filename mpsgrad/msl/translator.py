@@ -13,6 +13,7 @@ from mpsgrad.errors import ShaderError
 from mpsgrad.msl.argument_buffers import refuse_unfillable_buffers
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
+from mpsgrad.msl.bracketed_names import without_bracketed_names
 from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
 from mpsgrad.msl.compound_literals import without_compound_literals
 from mpsgrad.msl.declarations import read_program
@@ -44,6 +45,7 @@ from mpsgrad.msl.refusals import (
 )
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
+from mpsgrad.msl.statement_expressions import has_statement_expressions, without_statement_expressions
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error, matching
@@ -121,6 +123,9 @@ def translate(
         guidance = _Guidance()
         if launch != "whole":
             analysed = _analysed(program, version, source, filename)
+            if not backend.has_statement_expressions and has_statement_expressions(program.tokens):
+                analysed = _analysed_again(analysed, without_statement_expressions(program.tokens))
+                program = analysed.program
             if backend.has_native_constructors and (computing := _with_computed_constants(analysed)):
                 program, analysed = computing.program, computing
             if checked is None and (whole := _with_whole_barriers(analysed, backend)):
@@ -238,7 +243,7 @@ def _accepted(tokens: list[Token], version: tuple[int, int]) -> list[Token]:
     for token in tokens:
         if token.kind == IDENTIFIER and token.text == "restrict":
             token.text = "__restrict"
-    return functions_as_types(tokens)
+    return functions_as_types(without_bracketed_names(tokens))
 
 
 def _written_out(tokens: list[Token], backend: Backend, version: tuple[int, int]) -> list[Token]:
@@ -289,8 +294,12 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
     partial = functions_with_partial_barriers(analysed, waits_for_returned=backend.waits_for_returned)
     if not partial:
         return None
-    from mpsgrad.msl.partial_barriers import with_whole_barriers
+    from mpsgrad.msl.partial_barriers import with_whole_barriers, without_declared_conditions
 
+    simpler = without_declared_conditions(analysed)
+    if simpler is not None:
+        analysed = _analysed_again(analysed, simpler)
+        partial = functions_with_partial_barriers(analysed, waits_for_returned=backend.waits_for_returned)
     return _analysed_again(analysed, with_whole_barriers(analysed, partial))
 
 

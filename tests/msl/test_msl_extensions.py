@@ -598,6 +598,11 @@ kernel void k(device float* o, const device float* x, device Block* blocks) {
     blocks[1] = b;
     o[0] = sum + 100 * Tile<float>::width * Tile<int>::depth + 1000 * is_same_v<pointee<threadgroup int*>::type, int>;
     o[1] = bits + float(b.dm.y);
+    // Statements in an expression.
+    #define LARGER(a, b) ({ auto a_ = (a); auto b_ = (b); a_ > b_ ? a_ : b_; })
+    if (LARGER(LARGER(x[1], 0.5f), x[2]) > 1)
+        o[2] = ({ float s = 0; for (int k = 0; k < 3; k++) { if (k == 2) break; s += x[k + 1]; } s; }) * LARGER(2, 3);
+    ({ o[3] = 1; if (x[1] > 0) o[3] = 2; });
 }
 """
 
@@ -613,9 +618,9 @@ def test_constants_that_are_no_numbers_are_true() -> None:
 
 def test_what_only_clang_knows() -> None:
     compile_for_cuda(translate(LIBRARY + OF_CLANG, "cuda", launch="box").source, "clang.metal")
-    o, blocks = np.zeros(2, np.float32), np.array([[1, 2], [0, 0]], np.float16)
+    o, blocks = np.zeros(4, np.float32), np.array([[1, 2], [0, 0]], np.float16)
     mg.compile(LIBRARY + OF_CLANG).function("k")(1, o, np.arange(3, dtype=np.float32), blocks)
-    np.testing.assert_array_equal(o, [9 + 600 + 1000, 3 + 30 + 3100 + 2])
+    np.testing.assert_array_equal(o, [9 + 600 + 1000, 3 + 30 + 3100 + 2, 9, 2])
     np.testing.assert_array_equal(blocks, [[1, 2], [1, 2]])
 
 

@@ -270,6 +270,31 @@ def test_choices_may_hold_barriers() -> None:
     np.testing.assert_array_equal(run("", body, x, 0), expected)
 
 
+def test_conditions_with_barriers_behind_them_may_declare() -> None:
+    functions = "bool more(thread int& n) { return --n > 0; }\nint above(int t) { return t - 20; }\n"
+    body = (
+        f"int left = t / 32 + 2; float r = 0; while (bool m = more(left)) {{ int k = t % 3 + 1;"
+        f"while (bool j = more(k)) {{ {WAIT} r += j; if (r > 3) break; }}"
+        f"if (k == 1) continue; r += 0.25f * m; }} if (int m = above(t); m > 0) {{"
+        f"{WAIT} r += m; }} else r += 1; if (int q = above(t)) {{ {WAIT} r += q; }} switch (int z = t % 3) {{"
+        f"case 1: {WAIT} r += 10 * z; break; default: r += 0.5f; }} y[i] = r;"
+    )
+    expected = np.zeros(LANES)
+    for i in range(LANES):
+        t, r = i % 64, 0.0
+        for _ in range(t // 32 + 1):
+            k = t % 3
+            while k > 0:
+                r += 1
+                if r > 3:
+                    break
+                k -= 1
+            r += 0.25 if k != 1 else 0
+        r += t - 20 if t > 20 else 1
+        expected[i] = r + t - 20 + (10 if t % 3 == 1 else 0.5)
+    np.testing.assert_array_equal(run(functions, body, np.zeros(LANES, np.float32), 0), expected)
+
+
 def test_threads_may_take_different_cases() -> None:
     body = (
         f"threadgroup float s[64]; s[t] = x[i]; {WAIT} float r = 0; switch (t / 16) {{ case 0: r = s[t + 48]; {WAIT}"

@@ -61,6 +61,8 @@ REFUSED = [
     ("kernel void f(device float* x) { @double y = x[0]; x[0] = y; }", "'double' is not supported in Metal"),
     ("#define REAL float\nfloat g(float x) { return (long @double)x; }", "'double' is not supported in Metal"),
     ("kernel void f(device ulong* x) { x[0] = @18446744073709551616; }", "integer literal is too large to be represented in any integer type"),
+    ("kernel void f(device float* x) { x[0] = @1.0q; }", "invalid suffix 'q' on floating constant"),
+    ("kernel void f(device int* x) { x[0] = 0b11 + 0x1p3f + 1'000ul + @2h; }", "invalid suffix 'h' on integer constant"),
     ("kernel void f(device float* x) { x[0] = @(1 + 2; }", "expected ')' to match this '('"),
     ("kernel void f(device float2* x) { float2 z = x[0]; x[1] = z - z.@operator * z.y; }", "'operator' is called by name, but the program declares none"),
     ("int g(int n) { return n < 1 ? 0 : @g(n - 1) + 1; }", "'g' calls itself: recursion needs Metal 2.4 or later"),
@@ -116,6 +118,8 @@ REFUSED_IN_USERS_SOURCES = [
     ("kernel void f(device float* x) { int n{@x[0]}; x[0] = n; }", "type 'float' cannot be narrowed to 'int' in initializer list"),
     ("struct S { float v; };\nkernel void f(device int* x) { x[0] = S{@x[1]}.v; }", "non-constant-expression cannot be narrowed from type 'int' to 'float' in initializer list"),
     ("extern constant float c;\nkernel void f(device float* x) { x[0] = @c; }", "undefined symbol 'c': it is declared and nowhere defined"),
+    ("kernel void f(device float* x) { @extern int c; x[0] = 1; }", "extern variable must reside in constant address space"),
+    ("extern int @c;\nkernel void f(device float* x) { x[0] = 1; }", "extern variable must reside in constant address space"),
     ("template <typename T> struct S { T v; };\nkernel void f(device float* x) { @S s{x[0]}; x[0] = s.v; }", "use of class template 'S' requires template arguments: their deduction is C++17"),
 ]  # fmt: skip
 

@@ -427,11 +427,12 @@ kernel void f(device int* x, device long* y, {I}) {{
     unsigned long int first = 1; long int second = 2; short int third = 3; unsigned fourth = i;
     device int (*rows)[4] = (device int (*)[4])(x + 4 * i);
     decltype(rows[0][0] + 1) fifth = Rows<device int*>{{x}}.at(0);
+    if (({{ int (a) = 2; a + 1; }}) > 4) first = 0;
     best.depth = first + second + third + rows[fourth][3] + fifth;
     y[i] = best.twice().depth + long(uint(Event::Hit));
 }}"""
     found = mg.compile(source).function("f").check(2, np.arange(8, dtype=np.int32), np.zeros(2, np.int64))
-    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 17)], "\n".join(map(str, found))
+    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 18)], "\n".join(map(str, found))
 
 
 def test_what_functions_refer_to_is_checked_where_it_is_read() -> None:

@@ -161,8 +161,8 @@ class Weaver(ExpressionWeaver):
         self._scopes.close()
 
     def _condition(self, start: int, end: int, *, guarded: bool) -> None:
-        separator = next((k for k in range(start, end) if self._text(k) == ";"), None)
-        if separator is not None:
+        separator = self._source.find_end(start, end)
+        if separator < end:
             self._simple(start, separator)
             start = separator + 1
         if self._declaration(start, end):

@@ -295,7 +295,14 @@ def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
             continue
         if any(token.text in POSITION_ATTRIBUTES | INDEX_ATTRIBUTES for token in tokens):
             continue
+        if "extern" in texts:
+            yield names[-1], "extern variable must reside in constant address space"
+            continue
         yield names[-1], "program scope variable must reside in constant address space"
+    for index in source.words("extern"):
+        end = source.find_end(index, len(source.tokens))
+        if source.in_body(index) and not {"constant", "("} & set(source.texts[index:end]):
+            yield source.tokens[index], "extern variable must reside in constant address space"
     bodies = list(chain.from_iterable(source.struct_bodies.values()))
     for start, end, _ in bodies:
         name = end + 1

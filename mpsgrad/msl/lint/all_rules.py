@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.bracketed_names import without_bracketed_names
 from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.lint import (
     address_spaces,
@@ -77,7 +78,7 @@ def lint(
     tokens: list[Token] = []
     try:
         tokens = without_coherence(Preprocessor(resolve, definitions).run(source, filename), (major, minor))
-        program = read_program(tokens)
+        program = read_program(without_bracketed_names(tokens))
     except ShaderError as found:
         line, message = found.line or 1, found.message
         if message == "expected a kernel function's definition" and _in_braces(tokens, line, found.column):

@@ -17,10 +17,11 @@ from mpsgrad.msl.analysis.calls import functions_meant, is_lambda, places_of_nam
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.instrument.tree import NotUnderstood
+from mpsgrad.msl.partial_barriers.declared_conditions import without_declared_conditions
 from mpsgrad.msl.partial_barriers.statements import ACTIVE, BodyWriter
 from mpsgrad.msl.tokens import Token, error, made_at, matching_angle
 
-__all__ = ["with_whole_barriers"]
+__all__ = ["with_whole_barriers", "without_declared_conditions"]
 
 
 def with_whole_barriers(source: Source, partial: Sequence[Function]) -> list[Token]:

@@ -1,0 +1,73 @@
+"""Conditions that declare a variable, with the declaration as a statement of its own.
+
+``while (T x = e) S`` is ``while (true) { T x = e; if (!(x)) break; S }``, and ``if (T x = e) S`` and ``switch`` are the
+same behind ``T x = e;``, as behind what stands before a semicolon in their brackets.
+"""
+
+from __future__ import annotations
+
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.statements import Statement
+from mpsgrad.msl.tokens import IDENTIFIER, Token, made_at
+
+
+def without_declared_conditions(source: Source) -> list[Token] | None:
+    """The tokens of a program whose conditions declare nothing; None if it has no other ones."""
+    before: dict[int, list[Token]] = {}
+    after: dict[int, list[Token]] = {}
+    replaced: dict[int, tuple[int, list[Token]]] = {}
+    for each in source.statements.deciding("while", "if", "switch"):
+        if not each.parts or each.is_constexpr:
+            continue
+        head = _head(source, each)
+        if head is None:
+            continue
+        outside, condition, inside = head
+        place = source.tokens[each.word]
+        before[each.start] = [*before.get(each.start, ()), *outside]
+        replaced[each.condition[0]] = each.condition[1], condition
+        if inside:
+            before[each.parts[0][0]] = inside
+        last = each.end - 1
+        after[last] = [*made_at(place, "}"), *after.get(last, ())]
+    if not replaced:
+        return None
+    made: list[Token] = []
+    index = 0
+    while index < len(source.tokens):
+        made += before.get(index, ())
+        if index in replaced:
+            index, condition = replaced[index]
+            made += condition
+        made.append(source.tokens[index])
+        made += after.get(index, ())
+        index += 1
+    return made
+
+
+def _head(source: Source, statement: Statement) -> tuple[list[Token], list[Token], list[Token]] | None:
+    """What stands before the statement, in its brackets and before its body instead of its condition; None if that may
+    stay."""
+    *first, (start, end) = source.statements.clauses(statement.condition)
+    place, tokens = source.tokens[statement.word], source.tokens
+    name = _declared(source, start, end)
+    if name is None and not first:
+        return None
+    condition = tokens[start:end] if name is None else [tokens[name].at(place)]
+    declared = [] if name is None else [*tokens[start:end], *made_at(place, ";")]
+    if tokens[statement.word].text == "while":
+        leave = [*made_at(place, "if", "(", "!", "("), *condition, *made_at(place, ")", ")", "break", ";")]
+        return [], made_at(place, "true"), [*made_at(place, "{"), *declared, *leave]
+    outside = made_at(place, "{")
+    for begin, stop in first:
+        outside += [*tokens[begin:stop], *made_at(place, ";")]
+    return [*outside, *declared], condition, []
+
+
+def _declared(source: Source, start: int, end: int) -> int | None:
+    """The name of the variable that a condition declares."""
+    equals = next((k for k in source.places("=", start=start, end=end) if source.find_end(start, k) == k), None)
+    if equals is None or equals - start < 2 or source.kind(start) != IDENTIFIER:
+        return None
+    is_behind_type = source.kind(equals - 2) == IDENTIFIER or source.text(equals - 2) in ("*", "&", ">")
+    return equals - 1 if is_behind_type and source.kind(equals - 1) == IDENTIFIER else None
