@@ -1,4 +1,4 @@
-"""Reductions over two to seven feature channels on CPUs, and the gradients of those over any number of channels."""
+"""Reductions over few feature channels on CPUs, and the gradients of those over any number of channels."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ PIXELS_AT_ONCE = 8
 MOST_CHANNELS_OF_SPREAD = 256
 """Of more, elementwise kernels spread a gradient as fast, and with many registers multiply it; those write past the
 caches what these do not hold, too."""
+MOST_CHANNELS_OF_EIGHTS = {"sum": 40, "product": 40, "min": 256, "max": 256}
+"""Of more, kernels for axes of any strides reduce a pixel as fast. Sums read pixels of more channels four at a time,
+because memory follows few rows best."""
 
 Lanes = tuple[int, ...]
 
@@ -102,8 +105,10 @@ def add_over_few_channels(
     numbers = tunables(device.tuning)
     has_no_limit = operation == "weigh" and not numbers.has_many_registers
     is_spread = operation in ("spread", "weigh") and (has_no_limit or channels <= MOST_CHANNELS_OF_SPREAD)
-    has_eights = operation.endswith("_gradient") or (
-        is_spread and not exceeds_caches(layouts[-1], len(layouts) - 1, numbers)
+    has_eights = (
+        operation.endswith("_gradient")
+        or channels <= MOST_CHANNELS_OF_EIGHTS.get(operation, 0)
+        or (is_spread and not exceeds_caches(layouts[-1], len(layouts) - 1, numbers))
     )
     has_kernel = channels in FEW_CHANNELS or (has_eights and channels >= 8)
     if device.family != "cpu" or not has_kernel or len({each[4:6] + each[7:] for each in layouts}) > 1:

@@ -656,6 +656,14 @@ def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, d
             np.testing.assert_array_equal(encode_gradient(g, source, state), expected)
 
 
+def test_an_infinite_channel_is_not_multiplied_by_zero():
+    """The last eight channels overlap those before, of which a sum takes none twice."""
+    x = np.ones((1, 1, 9, 13), np.float32)
+    x[..., 6] = np.inf
+    for cls in (mg.ReduceFeatureChannelsSum, mg.ReduceFeatureChannelsMax):
+        np.testing.assert_array_equal(encode(cls(), x)[1], np.full((1, 1, 9, 1), np.inf))
+
+
 @pytest.mark.parametrize("width", [9, 131])
 @pytest.mark.parametrize("channels", [3, 4, 19, 54, 127, 300])
 @pytest.mark.parametrize("name", ["Row Sum", "Column Sum"])
