@@ -111,6 +111,7 @@ TESTS = {
     "format_conversion": ("tests/kernels/test_format_conversion.py",),
     "gram_matrix": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_gradient_blocks": ("tests/kernels/test_gram_matrix.py",),
+    "gram_matrix_gradient_matrices": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_in_place": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_of_few_channels": ("tests/kernels/test_gram_matrix.py",),
     "loss": ("tests/kernels/test_loss.py",),

@@ -254,16 +254,16 @@ def add_gradient(
     """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
     device = command_buffer.device
     uses_tiles = algorithm_for(device) is Algorithm.TILES
-    of_blocks = blocks.kernel_for(metal_type, source.layout, destination.layout) if uses_tiles else None
+    layouts = gradient.layout, source.layout, destination.layout
+    of_blocks = blocks.plan(metal_type, *layouts, alpha) if uses_tiles else None
     if of_blocks is not None:
-        threadgroups, parameters = blocks.plan(gradient.layout, source.layout, destination.layout, alpha)
         command_buffer.add_dispatch(
-            blocks.FAMILY.function(device, of_blocks, metal_type),
-            threadgroups,
+            of_blocks.family.function(device, of_blocks.kernel, metal_type),
+            of_blocks.threadgroups,
             gradient.buffer,
             source.buffer,
             destination.buffer,
-            device.constant_buffer(parameters),
+            device.constant_buffer(of_blocks.parameters),
         )
         return
     if _uses_tiles(command_buffer, metal_type, source):

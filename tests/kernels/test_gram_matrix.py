@@ -54,6 +54,19 @@ def check(x: np.ndarray, g: np.ndarray) -> None:
     assert_within(dx, expected, error_bound(dtype, 2 * channels + 4, magnitude, expected), name="gradient")
 
 
+def names_of_checked_gradient(shape: tuple[int, ...], dtype: Any) -> list[str]:
+    """The kernels that make the gradient of such an image, after a look at their numbers."""
+    rng = np.random.default_rng(shape[3])
+    x, g = (rng.standard_normal(each).astype(dtype) for each in (shape, (shape[0], 1, shape[3], shape[3])))
+    check(x, g)
+    source = mg.Image.from_array(x)
+    with mg.CommandBuffer() as commands:
+        _, state = mg.GramMatrixCalculation().encode(commands, source, return_state=True)
+        before = len(commands._dispatches)
+        mg.GramMatrixCalculationGradient().encode(commands, mg.Image.from_array(g), source, state)
+        return [each.function.name for each in commands._dispatches[before:]]
+
+
 def use_tiles(patch: pytest.MonkeyPatch) -> None:
     """Has GPUs multiply in tiles however few products there are."""
     for name in ("FEWEST_PRODUCTS", "FEWEST_PRODUCTS_IN_PLACE"):
@@ -62,8 +75,9 @@ def use_tiles(patch: pytest.MonkeyPatch) -> None:
 
 
 def use_blocks(patch: pytest.MonkeyPatch, fewest: int) -> None:
-    """Has GPUs make gradients of so many channels or more in blocks, if these may have as many."""
+    """Has GPUs make gradients of so many channels or more in blocks, if these may have as many, without matrices."""
     blocks = gram_matrix_gradient_blocks
+    patch.setattr(blocks, "SUITABLE_MATRICES", dict.fromkeys(blocks.SUITABLE_MATRICES, ()))
     for metal_type in blocks.SUITABLE:
         suitable = dict.fromkeys(blocks.KERNELS, range(fewest, blocks.MOST_CHANNELS + 1))
         patch.setitem(blocks.SUITABLE, metal_type, suitable)
@@ -133,28 +147,33 @@ class TestTheShadersOfGPUs:
     )
     def test_gradients_in_blocks_of_each_width(self, shape, dtype, monkeypatch):
         use_blocks(monkeypatch, 1)
-        rng = np.random.default_rng(shape[3])
-        x, g = (rng.standard_normal(each).astype(dtype) for each in (shape, (shape[0], 1, shape[3], shape[3])))
-        check(x, g)
-        source = mg.Image.from_array(x)
-        with mg.CommandBuffer() as commands:
-            _, state = mg.GramMatrixCalculation().encode(commands, source, return_state=True)
-            before = len(commands._dispatches)
-            mg.GramMatrixCalculationGradient().encode(commands, mg.Image.from_array(g), source, state)
-            names = [each.function.name for each in commands._dispatches[before:]]
         ending = {16: "fours", 48: "fours", 22: "pairs", 2: "pairs"}.get(shape[3], "singles")
-        assert names == [f"gram_matrix_gradient_in_blocks_of_{ending}"]
+        assert names_of_checked_gradient(shape, dtype) == [f"gram_matrix_gradient_in_blocks_of_{ending}"]
+
+    @pytest.mark.parametrize(
+        ("shape", "ending"),
+        [((2, 13, 20, 16), "16_by_8"), ((1, 16, 17, 22), "32_by_2")]
+        + [
+            pytest.param(*case, marks=() if gpu_forms.HALVES else pytest.mark.nightly)
+            for case in (((2, 23, 13, 9), "16_by_1"), ((3, 7, 7, 36), "48_by_4"), ((1, 11, 13, 63), "64_by_1"))
+        ],
+    )
+    def test_gradients_of_halves_in_blocks_that_are_multiplied_as_matrices(self, shape, ending):
+        assert names_of_checked_gradient(shape, np.float16) == [f"gram_matrix_gradient_of_{ending}"]
 
     @pytest.mark.parametrize(
         ("metal_type", "channels", "stride", "ending"),
-        [("half", 16, 16, "fours"), ("half", 16, 18, "pairs"), ("half", 16, 17, "singles"), ("half", 32, 32, None)]
-        + [("float", 32, 32, "fours"), ("float", 14, 14, "pairs"), ("float", 31, 31, "singles")]
+        [("half", 16, 16, "of_16_by_8"), ("half", 16, 18, "of_16_by_2"), ("half", 16, 17, "of_16_by_1")]
+        + [("half", 8, 12, "in_blocks_of_fours"), ("half", 19, 19, "in_blocks_of_singles"), ("half", 38, 38, None)]
+        + [("half", 49, 49, "of_64_by_1"), ("half", 65, 65, None), ("float", 32, 32, "in_blocks_of_fours")]
+        + [("float", 14, 14, "in_blocks_of_pairs"), ("float", 31, 31, "in_blocks_of_singles")]
         + [("float", 47, 47, None), ("float", 4, 4, None)],
     )
     def test_gradients_are_made_in_the_blocks_that_suit_them(self, metal_type, channels, stride, ending):
         layout = (0, stride, 9 * stride, 90 * stride, 9, 10, channels, 2)
-        name = gram_matrix_gradient_blocks.kernel_for(metal_type, layout, layout)
-        assert name == (None if ending is None else f"gram_matrix_gradient_in_blocks_of_{ending}")
+        matrices = (0, channels, channels**2, channels**2, channels, 1, channels, 2)
+        plan = gram_matrix_gradient_blocks.plan(metal_type, matrices, layout, layout, 1.0)
+        assert (plan and plan.kernel) == (ending and f"gram_matrix_gradient_{ending}")
 
     @pytest.mark.parametrize(
         ("metal_type", "channels", "are_few"),
