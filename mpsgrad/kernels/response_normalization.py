@@ -51,6 +51,10 @@ constant of the gradient's factors. ``alpha`` is over N. The destination has ``b
 are of the threads of a pixel, of pixels along x and of blocks along y."""
 MOST_CHANNELS_BY_LINES = 15
 """On CPUs: more fill half of the lanes of a pixel of their own, which then need not test each column of a window."""
+FORWARD_CHANNELS_OF_EIGHTS = (8, *range(11, 25))
+GRADIENT_CHANNELS_OF_EIGHTS = range(8, 32)
+"""On CPUs with few registers: of so many, threads that work alone take eight at a time. Simdgroups would leave lanes
+without a channel idle, or ask of each lane where its windows end."""
 FEWEST_TAPS_AS_FLOATS = 1 << 16
 """CPUs with few registers load halves one by one where a pixel does not fill a simdgroup. From so many taps of windows
 on halves are converted before and after, which takes less than that does."""
@@ -128,7 +132,15 @@ class _Response:
             "slope": 2.0 * self.alpha * self.beta * share,
         }
 
-    def _takes_floats(self, device: Device, metal_type: str, source: Layout, destination: Layout) -> bool:
+    def _works_by_eights(self, device: Device, channels: int, is_forward: bool) -> bool:
+        """Whether threads of a CPU go through windows around pixels for eight channels at a time."""
+        if not works_by_rows(device) or "cross" in self._function or tunables(device.tuning).has_many_registers:
+            return False
+        return channels in (FORWARD_CHANNELS_OF_EIGHTS if is_forward else GRADIENT_CHANNELS_OF_EIGHTS)
+
+    def _takes_floats(
+        self, device: Device, metal_type: str, source: Layout, destination: Layout, is_forward: bool
+    ) -> bool:
         """Whether windows over ``source`` around the pixels of ``destination`` are sooner gone through in float32."""
         (columns, rows), (*_, width, height, channels, images) = self._size, destination
         return (
@@ -136,6 +148,7 @@ class _Response:
             and rows > 1
             and walk_of(device, [source, destination]) == "short_pixels"
             and not tunables(device.tuning).has_many_registers
+            and not self._works_by_eights(device, channels, is_forward)
             and columns * rows * width * height * channels * images >= FEWEST_TAPS_AS_FLOATS
         )
 
@@ -153,6 +166,8 @@ class _Response:
         is_across = "cross" in self._function
         takes_lines = is_across or layouts["source"][6] <= MOST_CHANNELS_BY_LINES
         walk = walk_of(device, list(layouts.values()), has_line=takes_lines)
+        if self._works_by_eights(device, layouts["source"][6], is_forward=not suffix):
+            walk = "eights"
         *_, width, height, _, _ = destination = layouts["destination"]
         blocks = height
         if not is_across and not works_by_rows(device):
@@ -221,7 +236,7 @@ class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientStat
             command_buffer, self._function, self._size[0], metal_type, read, made, offset, self._numbers()
         ):
             return
-        takes_floats = self._takes_floats(command_buffer.device, metal_type, read[1], made[1])
+        takes_floats = self._takes_floats(command_buffer.device, metal_type, read[1], made[1], is_forward=True)
         if takes_floats:
             read, made = _as_floats(command_buffer, read), _floats(command_buffer, made[1])
         self._add(
@@ -302,7 +317,7 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
         count = 3 if "p0" in self._parameter_names else 2
         scratch = tuple(command_buffer.scratch(4 * width * height * channels * images) for _ in range(count))
         incoming, read = (source_gradient.buffer, gradient), (source_image.buffer, source)
-        takes_floats = self._takes_floats(command_buffer.device, metal_type, source, dense)
+        takes_floats = self._takes_floats(command_buffer.device, metal_type, source, dense, is_forward=False)
         if takes_floats:
             incoming, read = _as_floats(command_buffer, incoming), _as_floats(command_buffer, read)
         self._add(

@@ -188,6 +188,15 @@ def test_windows_across_channels_within_and_at_the_ends_of_many(channels, size, 
     check(Case("cross_channel_normalization", size, {"alpha": 1.0, "beta": 0.75, "delta": 0.5}), x, g)
 
 
+@each_dtype
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("cross")])
+@pytest.mark.parametrize("channels", [13, 30])
+def test_eight_channels_at_a_time(channels, name, dtype):
+    random = np.random.default_rng(channels)
+    x, g = (random.standard_normal((2, 5, 6, channels)).astype(dtype) for _ in range(2))
+    check(Case(name, 4, {"alpha": 1.0, "beta": 0.75, "delta": 0.5}), x, g)
+
+
 def encoded_around_and_within(case: Case, x: np.ndarray, g: np.ndarray) -> list[np.ndarray]:
     """Bits of what encodes of whole images make, and of some channels of some pixels of images that have more."""
     y, dx, _ = run(case, x, g)
