@@ -131,6 +131,8 @@ FEW_CHANNELS_OF_GRADIENTS_FAMILIES = {
 TEAM_VECTORS = {"float": (1, 4, 8), "half": (1, 4)}
 SPREAD_VECTORS, ROWS_AT_ONCE = {"float": 4, "half": 2}, {1: 4, 4: 1, 8: 1}
 """Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
+TEAM_PARTS = 1, 4, 8
+"""The same of those for half a vector of halves, or two elements."""
 LARGEST_TEAM = 32
 VECTOR_PARAMETERS = ParameterStruct(
     "SoftMaxVectors",
@@ -145,21 +147,43 @@ VECTOR_PARAMETERS = ParameterStruct(
     team="int",
 )
 """``gradient``, ``source`` and ``destination`` are first elements; the strides of their pixels count vectors."""
-VECTOR_FAMILY = ShaderFamily(
-    "soft_max_of_vectors",
-    (IMAGE_LAYOUT, VECTOR_PARAMETERS),
-    {
-        "threads": THREADS,
-        "shapes": {
-            metal_type: (
-                *((False, vectors, ROWS_AT_ONCE[vectors]) for vectors in TEAM_VECTORS[metal_type]),
-                (True, SPREAD_VECTORS[metal_type], 1),
-            )
-            for metal_type in DTYPES
+
+
+def _vector_family(name: str, part: int, dtypes: Sequence[str]) -> ShaderFamily:
+    """Kernels for rows of whole vectors, or of parts of so many elements."""
+    return ShaderFamily(
+        name,
+        (IMAGE_LAYOUT, VECTOR_PARAMETERS),
+        {
+            "threads": THREADS,
+            "part": part,
+            "shapes": {
+                metal_type: [(False, each, ROWS_AT_ONCE[each]) for each in TEAM_PARTS]
+                if part
+                else [
+                    *((False, each, ROWS_AT_ONCE[each]) for each in TEAM_VECTORS[metal_type]),
+                    (True, SPREAD_VECTORS[metal_type], 1),
+                ]
+                for metal_type in dtypes
+            },
         },
-    },
-    ahead_of_time=False,
-)
+        dtypes=tuple(dtypes),
+        template="soft_max_of_vectors",
+        ahead_of_time=False,
+    )
+
+
+VECTOR_FAMILY = _vector_family("soft_max_of_vectors", 0, DTYPES)
+PART_FAMILIES = {
+    4: _vector_family("soft_max_of_fours", 4, ["half"]),
+    2: _vector_family("soft_max_of_pairs", 2, DTYPES),
+}
+ENDINGS_OF_PARTS = {4: "_of_fours", 2: "_of_pairs"}
+FEWEST_CHANNELS_OF_PARTS = {4: 12, 2: 257}
+"""By how many elements fit: rows of fewer channels are taken one by one sooner."""
+LEAST_FILLED, LEAST_FILLED_INSTEAD_OF_RUNS = 0.4, {False: 0.6, True: 0.65}
+"""Of the elements that a team has room for, so many are to exist; more, forward and backward, where rows that follow
+each other have another kernel. Measured on an H200."""
 
 VALUES_OF_THREAD, COUNTS_OF_VALUES = 8, (8, 12)
 """Of rows that follow each other: so many a thread of a GPU keeps, and so many of one row a lane adds up at most."""
@@ -212,6 +236,10 @@ class Runs:
         return min(options, key=lambda option: option[0])[1]
 
 
+def _most_channels_of_runs(metal_type: str, is_gradient: bool) -> int:
+    return (MOST_CHANNELS_OF_RUNS_OF_GRADIENTS if is_gradient else MOST_CHANNELS_OF_RUNS)[metal_type]
+
+
 def _add_by_runs(
     command_buffer: CommandBuffer,
     function_name: str,
@@ -221,7 +249,7 @@ def _add_by_runs(
 ) -> bool:
     """Adds the kernel for rows that follow each other and no vector fits; False if it does not suit."""
     device, (_, _, _, _, rows, _, channels, _) = command_buffer.device, layouts[0]
-    most = (MOST_CHANNELS_OF_RUNS_OF_GRADIENTS if len(layouts) > 2 else MOST_CHANNELS_OF_RUNS)[metal_type]
+    most = _most_channels_of_runs(metal_type, len(layouts) > 2)
     if (
         device.family == "cpu"
         or not FEWEST_CHANNELS_OF_RUNS[metal_type] <= channels <= most
@@ -257,24 +285,35 @@ def _add_by_vectors(
     buffers: Sequence[Buffer],
     layouts: Sequence[Layout],
 ) -> bool:
-    """Adds the kernel for rows of whole vectors; False if there is none. The first layout is the destination's."""
+    """Adds the kernel for rows of whole vectors, or of parts of them; False if there is none. The first layout is the
+    destination's."""
     device, (_, _, _, _, rows, height, channels, images) = command_buffer.device, layouts[0]
-    values = values_of_vector(metal_type)
+    widest = values_of_vector(metal_type)
+    values = math.gcd(widest, channels, *(number for start, pixel, *_ in layouts for number in (start, pixel)))
+    if device.family == "cpu" or channels in FEW_CHANNELS[metal_type] or height * images > 1:
+        return False
+    if values == widest:
+        family, ending, of_team, of_spread = VECTOR_FAMILY, "", TEAM_VECTORS[metal_type], SPREAD_VECTORS[metal_type]
+    elif values > 1 and channels >= FEWEST_CHANNELS_OF_PARTS[values]:
+        family, ending, of_team, of_spread = PART_FAMILIES[values], ENDINGS_OF_PARTS[values], TEAM_PARTS, 0
+    else:
+        return False
     vectors = channels // values
-    if device.family == "cpu" or channels in FEW_CHANNELS[metal_type] or channels % values or height * images > 1:
-        return False
-    if any(start % values or pixel % values for start, pixel, *_ in layouts):
-        return False
     team = min(1 << (vectors - 1).bit_length(), LARGEST_TEAM)
     few_rows = rows <= SPREAD_ROWS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
-    most = TEAM_VECTORS[metal_type][1 if few_rows else -1] * team
-    each = next((count for count in TEAM_VECTORS[metal_type] if vectors <= min(count * team, most)), 0)
+    most = of_team[1 if few_rows else -1] * team
+    each = next((count for count in of_team if vectors <= min(count * team, most)), 0)
     is_gradient = len(layouts) > 2
+    if ending:
+        has_runs = channels <= _most_channels_of_runs(metal_type, is_gradient)
+        least = LEAST_FILLED_INSTEAD_OF_RUNS[is_gradient] if has_runs else LEAST_FILLED
+        if vectors < least * each * team:
+            return False
     if each:
         at_once = max(1, ROWS_AT_ONCE[each] // (2 if is_gradient else 1))
-        variant, rows_of_a_threadgroup = f"_of_teams_{each}", THREADS // team * at_once
-    elif vectors <= THREADS * SPREAD_VECTORS[metal_type]:
-        variant, rows_of_a_threadgroup = f"_spread_{SPREAD_VECTORS[metal_type]}", 1
+        variant, rows_of_a_threadgroup = f"_of_teams_{each}{ending}", THREADS // team * at_once
+    elif vectors <= THREADS * of_spread:
+        variant, rows_of_a_threadgroup = f"_spread_{of_spread}{ending}", 1
     else:
         return False
     destination, *sources = ((layout[0], layout[1] // values) for layout in layouts)
@@ -290,7 +329,7 @@ def _add_by_vectors(
         team=team,
     )
     command_buffer.add_dispatch(
-        VECTOR_FAMILY.function(device, function_name + variant, metal_type),
+        family.function(device, function_name + variant, metal_type),
         -(-rows // rows_of_a_threadgroup),
         *buffers,
         device.constant_buffer(parameters),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import gpu_forms
@@ -17,6 +18,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import soft_max
 from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS, FEW_CHANNELS_OF_GRADIENTS
+from mpsgrad.shader import ShaderFamily
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -480,6 +482,7 @@ class TestTheShadersOfGPUs:
         largest = dict.fromkeys(("float", "half"), 256)
         monkeypatch.setattr(soft_max, "MOST_CHANNELS_OF_RUNS", largest)
         monkeypatch.setattr(soft_max, "MOST_CHANNELS_OF_RUNS_OF_GRADIENTS", largest)
+        self._use_parts_from(monkeypatch, 1 << 30)
         family, functions = soft_max.RUNS_FAMILY, []
         function = family.function
         monkeypatch.setattr(family, "function", lambda *names: functions.append(names[1]) or function(*names))
@@ -497,6 +500,46 @@ class TestTheShadersOfGPUs:
             self._check_results(kind, dtype, (x, g), np.asarray(result), np.asarray(gradient))
         names = [name.rpartition("_")[0] for name in functions]
         assert names == [f"{kind.name}_of_runs", f"{kind.name}_gradient_of_runs"]
+
+    def _use_parts_from(self, monkeypatch, channels):
+        monkeypatch.setattr(soft_max, "FEWEST_CHANNELS_OF_PARTS", {2: channels, 4: channels})
+
+    @each_kind
+    @pytest.mark.parametrize(
+        ("dtype", "channels", "walk"),
+        [(np.float32, 50, "1_of_pairs"), (np.float32, 250, "4_of_pairs"), (np.float32, 510, "8_of_pairs")]
+        + [
+            pytest.param(np.float16, *case, marks=() if gpu_forms.HALVES else pytest.mark.nightly)
+            for case in ((100, "1_of_fours"), (1020, "8_of_fours"), (250, "4_of_pairs"))
+        ],
+    )
+    def test_rows_of_parts_of_vectors(self, monkeypatch, kind, dtype, channels, walk):
+        self._use_parts_from(monkeypatch, 1)
+        monkeypatch.setattr(soft_max, "SPREAD_ROWS_PER_UNIT", 0)
+        names = []
+        function = ShaderFamily.function
+        monkeypatch.setattr(ShaderFamily, "function", lambda *of: names.append(of[2]) or function(*of))
+        self._check(kind, dtype, channels)
+        assert names == [f"{kind.name}_of_teams_{walk}", f"{kind.name}_gradient_of_teams_{walk}"]
+
+    @pytest.mark.parametrize(
+        ("metal_type", "channels", "forward", "backward"),
+        [("half", 12, "1_of_fours", "1_of_fours"), ("half", 20, "1_of_fours", None), ("half", 36, None, None)]
+        + [("half", 76, "1_of_fours", None), ("half", 172, None, None), ("half", 292, "4_of_fours", "4_of_fours")]
+        + [("half", 980, "8_of_fours", "8_of_fours"), ("half", 1028, None, None), ("half", 254, None, None)]
+        + [("half", 446, "8_of_pairs", "8_of_pairs"), ("float", 258, "8_of_pairs", "8_of_pairs")]
+        + [("float", 514, None, None)],
+    )
+    def test_parts_of_vectors_are_for_teams_that_they_fill(self, monkeypatch, metal_type, channels, forward, backward):
+        names = []
+        monkeypatch.setattr(ShaderFamily, "function", lambda *of: names.append(of[2]))
+        device = SimpleNamespace(family="nvidia", compute_units=132, constant_buffer=bytes)
+        commands = SimpleNamespace(device=device, add_dispatch=lambda *_: None)
+        layout = (0, channels, 0, 0, 1000, 1, channels, 1)
+        for layouts, expected in (((layout,) * 2, forward), ((layout,) * 3, backward)):
+            assert soft_max._add_by_vectors(commands, "soft_max", metal_type, (), layouts) == (expected is not None)
+            assert names == ([f"soft_max_of_teams_{expected}"] if expected else [])
+            names.clear()
 
     @gpu_forms.of_halves
     def test_rows_apart_are_not_copied_to_threadgroups(self, monkeypatch):
