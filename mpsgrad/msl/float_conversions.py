@@ -108,7 +108,8 @@ def _casts(source: Source, types: VectorTypes) -> Iterator[_Candidate]:
     tokens = source.tokens
     for index in source.places("("):
         close = source.close(index)
-        if close < index + 2:
+        # What is referred to may be an array: int (&rows)[4].
+        if close < index + 2 or (source.text(index + 1) in ("&", "*") and source.text(close + 1) == "["):
             continue
         before = tokens[index - 1]
         name = _integer(built_in(before.text))

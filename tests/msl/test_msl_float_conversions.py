@@ -156,6 +156,8 @@ def test_checked_runs_convert_as_others(opencl_device: Device) -> None:
 def test_values_that_are_no_conversions_stay() -> None:
     text = """
     struct Counter { int n; float total; };
+    constant int rows[2][2] = {{1, 2}, {3, 4}};
+    template <uint N> struct Pairs { constant int (&all)[N][2]; int second(uint k) const { return all[k][1]; } };
     int next(thread Counter& c) { c.n += 1; c.total += 0.5f; return c.n; }
     int chosen(float x) { auto f = [](float v) { return v * 0.5f; }; return f(x) > 1 ? 1 : 0; }
     void store(device float* y, float v) { *y = v; }
@@ -170,9 +172,11 @@ def test_values_that_are_no_conversions_stay() -> None:
         store(y + 4, x[0]);
         y[5] = chosen(x[0]);
         y[6] = added(4, x[0]);
+        Pairs<2> of_rows = {rows};
+        y[7] = of_rows.second(1);
     }"""
-    y = np.zeros(7, np.float32)
+    y = np.zeros(8, np.float32)
     compile(LIBRARY + text, language_version="3.2").function("k")(1, y, np.array([2.75], np.float32))
-    assert y.tolist() == [3, 5, 5, 1, 2.75, 1, 6]
+    assert y.tolist() == [3, 5, 5, 1, 2.75, 1, 6, 4]
     definitions = {"__METAL_VERSION__": "320"}
     compile_for_cuda(translate(LIBRARY + text, "cuda", definitions=definitions, launch="box").source, "stay.metal")
