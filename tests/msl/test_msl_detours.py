@@ -137,6 +137,8 @@ def short_ways(body: str, functions: str) -> list[str]:
         (f"if (a & 1) {{ {LONG} r = 10; }} {LONG}", "", []),
         (f"if (a & 1) {{ {LONG} r = 10; }} else r = 20;", "", []),
         (f"if (a & 1) {{ {LONG} r = 10; }} else {{ {LONG} r = 20; }}", "", ["{}", "{}"]),
+        (f"if (a & 1) {{ r = a > 9 && b-- > 3; }} else {{ {LONG} r = 20; }}", "", ["{}", "{}"]),
+        (f"if (a & 1) {{ r = b-- > 3 && a > 9; }} else {{ {LONG} r = 20; }}", "", []),
         (f"if (a & 1) {{ {LONG} return; }} {LONG}", "", ["return;", "return;"]),
         (f"for (; b < a; b++) {{ if (a & 1) {{ return; }} }} {LONG}", "", ["return;"]),
         ("for (; b < a; b++) { if (a & 1) { return; } } return;", "", []),

@@ -23,7 +23,7 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range, Section, Statement
 from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.library_marks import ANY_THREAD
-from mpsgrad.msl.tokens import Token
+from mpsgrad.msl.tokens import ASSIGNMENTS, Token
 
 _TARGETS = {"break": (*LOOPS, "switch"), "continue": LOOPS}
 _CHOICES = ("?", "&&", "||")
@@ -163,7 +163,7 @@ class _Finder:
             if text == "if":
                 amount = 1
             elif text in _CHOICES:
-                amount = int(self._decides_about_memory(index))
+                amount = int(self._decides_about_memory(index) or self._decides_about_changes(index))
             elif text in DECIDING or text == "else":
                 amount = 0 if self._loops.is_surely_unrolled(index) else 2
             else:
@@ -183,6 +183,11 @@ class _Finder:
             and source.text(place - 1) in _BEFORE_OPERANDS
             for place in range(self._statement_start(index), end)
         )
+
+    def _decides_about_changes(self, index: int) -> bool:
+        """Whether a variable changes behind the operator at ``index``, as in ``a && b++``."""
+        end = self._source.find_end(index, len(self._source.tokens))
+        return bool(self._source.places("++", "--", *ASSIGNMENTS, start=index, end=end))
 
     def _statement_start(self, index: int) -> int:
         while index > 0 and self._source.text(index - 1) not in (";", "{", "}"):
