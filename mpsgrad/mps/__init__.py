@@ -16,7 +16,7 @@ docs/porting.md too. Names that cannot be used raise ``NotImplementedError`` and
 
 from typing import Any
 
-from mpsgrad.known_attributes import nearest
+from mpsgrad.known_attributes import NoSuchAttributeError, nearest
 from mpsgrad.mps.classes import make_classes, metal_names
 from mpsgrad.mps.manifest import declarations
 
@@ -28,5 +28,7 @@ __all__ = sorted(_NAMES)
 def __getattr__(name: str) -> Any:
     declaration = declarations().get(name)
     if declaration is None:
-        raise AttributeError(f"mpsgrad.mps has no {name}{nearest(name, __all__)}; COVERAGE.md lists what there is")
+        raise NoSuchAttributeError(
+            lambda: f"mpsgrad.mps has no {name}{nearest(name, __all__)}; COVERAGE.md lists what there is", name
+        )
     raise NotImplementedError(f"{name} is {declaration.status.value}: {declaration.reason}")

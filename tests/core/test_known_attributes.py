@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 
 import mpsgrad as mg
+from mpsgrad import known_attributes, mps
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,24 @@ def test_names_that_modules_do_not_have_are_answered_with_others(module: Any, na
     with pytest.raises(AttributeError, match=words):
         getattr(module, name)
     assert not hasattr(module, name)
+
+
+@pytest.mark.parametrize("thing", [mg, mg.functional, mps, mps.MPSImage], ids=["mg", "functional", "mps", "class"])
+def test_who_only_asks_does_not_wait_for_the_nearest_names(thing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def searched(*_: Any) -> str:
+        raise AssertionError("searched for the nearest names")
+
+    for module in (known_attributes, mps):
+        monkeypatch.setattr(module, "nearest", searched)
+    assert not hasattr(thing, "PoolingMx")
+
+
+def test_the_error_can_be_sent_to_another_process() -> None:
+    with pytest.raises(AttributeError) as caught:
+        _ = mg.PoolingMx  # type: ignore[attr-defined]
+    sent = pickle.loads(pickle.dumps(caught.value))
+    assert str(sent) == str(caught.value)
+    assert repr(caught.value) == f"NoSuchAttributeError({str(sent)!r})"
 
 
 @pytest.mark.parametrize(
