@@ -79,89 +79,58 @@ FLOATS_MTL(MIX_MTL)
 #endif
 
 //@ by_components_mtl : overloads_mtl
-#define VECTORS_OF_1_MTL(name, f, t, n) inline t##n name(t##n x) { t##n r; for (int i = 0; i < n; i++) r[i] = f((t)x[i]); return r; }
-#define VECTORS_OF_2_MTL(name, f, t, n) inline t##n name(t##n x, t##n y) { t##n r; for (int i = 0; i < n; i++) r[i] = f((t)x[i], (t)y[i]); return r; }
-#define FUNCTION_OF_1_MTL(name, f, t) inline t name(t x) { return f(x); } VECTORS_OF_1_MTL(name, f, t, 2) VECTORS_OF_1_MTL(name, f, t, 3) VECTORS_OF_1_MTL(name, f, t, 4)
-#define FUNCTION_OF_2_MTL(name, f, t) inline t name(t x, t y) { return f(x, y); } VECTORS_OF_2_MTL(name, f, t, 2) VECTORS_OF_2_MTL(name, f, t, 3) VECTORS_OF_2_MTL(name, f, t, 4)
-#define BY_COMPONENTS_1_MTL(name, f) FUNCTION_OF_1_MTL(name, f, float) FUNCTION_OF_1_MTL(name, f, half)
-#define BY_COMPONENTS_2_MTL(name, f) FUNCTION_OF_2_MTL(name, f, float) FUNCTION_OF_2_MTL(name, f, half)
+// What a function of halves gives is a float's, rounded once: processors that compute with halves are off by two units in
+// the last place in many of these functions, where Metal grants one.
+#define VECTORS_OF_1_MTL(name, f, t, n, c) inline t##n name(t##n x) { t##n r; for (int i = 0; i < n; i++) r[i] = f((c)x[i]); return r; }
+#define VECTORS_OF_2_MTL(name, f, t, n, c) inline t##n name(t##n x, t##n y) { t##n r; for (int i = 0; i < n; i++) r[i] = f((c)x[i], (c)y[i]); return r; }
+#define FUNCTION_OF_1_MTL(name, f, t, c) inline t name(t x) { return f((c)x); } VECTORS_OF_1_MTL(name, f, t, 2, c) VECTORS_OF_1_MTL(name, f, t, 3, c) VECTORS_OF_1_MTL(name, f, t, 4, c)
+#define FUNCTION_OF_2_MTL(name, f, t, c) inline t name(t x, t y) { return f((c)x, (c)y); } VECTORS_OF_2_MTL(name, f, t, 2, c) VECTORS_OF_2_MTL(name, f, t, 3, c) VECTORS_OF_2_MTL(name, f, t, 4, c)
+#define BY_COMPONENTS_1_MTL(name, f) FUNCTION_OF_1_MTL(name, f, float, float) FUNCTION_OF_1_MTL(name, f, half, half)
+#define BY_COMPONENTS_2_MTL(name, f) FUNCTION_OF_2_MTL(name, f, float, float) FUNCTION_OF_2_MTL(name, f, half, half)
+#ifdef TOGETHER_MTL
+#define AS_FLOATS_1_MTL(name, f) FUNCTION_OF_1_MTL(name, f, float, float) FUNCTION_OF_1_MTL(name, f, half, float)
+#define AS_FLOATS_2_MTL(name, f) FUNCTION_OF_2_MTL(name, f, float, float) FUNCTION_OF_2_MTL(name, f, half, float)
+#else
+#define VECTOR_AS_FLOATS_1_MTL(name, f, n) inline float##n name(float##n x) { return f(x); } inline half##n name(half##n x) { return convert_half##n(f(convert_float##n(x))); }
+#define VECTOR_AS_FLOATS_2_MTL(name, f, n) inline float##n name(float##n x, float##n y) { return f(x, y); } inline half##n name(half##n x, half##n y) { return convert_half##n(f(convert_float##n(x), convert_float##n(y))); }
+#define AS_FLOATS_1_MTL(name, f) VECTOR_AS_FLOATS_1_MTL(name, f, ) VECTOR_AS_FLOATS_1_MTL(name, f, 2) VECTOR_AS_FLOATS_1_MTL(name, f, 3) VECTOR_AS_FLOATS_1_MTL(name, f, 4)
+#define AS_FLOATS_2_MTL(name, f) VECTOR_AS_FLOATS_2_MTL(name, f, ) VECTOR_AS_FLOATS_2_MTL(name, f, 2) VECTOR_AS_FLOATS_2_MTL(name, f, 3) VECTOR_AS_FLOATS_2_MTL(name, f, 4)
+#endif
 
 //@ exp exp2 exp10 : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(exp_mtl, exp)
-BY_COMPONENTS_1_MTL(exp2_mtl, exp2)
-BY_COMPONENTS_1_MTL(exp10_mtl, exp10)
-#else
-#define exp_mtl exp
-#define exp2_mtl exp2
-#define exp10_mtl exp10
-#endif
+AS_FLOATS_1_MTL(exp_mtl, exp)
+AS_FLOATS_1_MTL(exp2_mtl, exp2)
+AS_FLOATS_1_MTL(exp10_mtl, exp10)
 
 //@ log log2 log10 : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(log_mtl, log)
-BY_COMPONENTS_1_MTL(log2_mtl, log2)
-BY_COMPONENTS_1_MTL(log10_mtl, log10)
-#else
-#define log_mtl log
-#define log2_mtl log2
-#define log10_mtl log10
-#endif
+AS_FLOATS_1_MTL(log_mtl, log)
+AS_FLOATS_1_MTL(log2_mtl, log2)
+AS_FLOATS_1_MTL(log10_mtl, log10)
 
 //@ sin cos tan : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(sin_mtl, sin)
-BY_COMPONENTS_1_MTL(cos_mtl, cos)
-BY_COMPONENTS_1_MTL(tan_mtl, tan)
-#else
-#define sin_mtl sin
-#define cos_mtl cos
-#define tan_mtl tan
-#endif
+AS_FLOATS_1_MTL(sin_mtl, sin)
+AS_FLOATS_1_MTL(cos_mtl, cos)
+AS_FLOATS_1_MTL(tan_mtl, tan)
 
 //@ asin acos atan : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(asin_mtl, asin)
-BY_COMPONENTS_1_MTL(acos_mtl, acos)
-BY_COMPONENTS_1_MTL(atan_mtl, atan)
-#else
-#define asin_mtl asin
-#define acos_mtl acos
-#define atan_mtl atan
-#endif
+AS_FLOATS_1_MTL(asin_mtl, asin)
+AS_FLOATS_1_MTL(acos_mtl, acos)
+AS_FLOATS_1_MTL(atan_mtl, atan)
 
 //@ sinh cosh tanh : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(sinh_mtl, sinh)
-BY_COMPONENTS_1_MTL(cosh_mtl, cosh)
-BY_COMPONENTS_1_MTL(tanh_mtl, tanh)
-#else
-#define sinh_mtl sinh
-#define cosh_mtl cosh
-#define tanh_mtl tanh
-#endif
+AS_FLOATS_1_MTL(sinh_mtl, sinh)
+AS_FLOATS_1_MTL(cosh_mtl, cosh)
+AS_FLOATS_1_MTL(tanh_mtl, tanh)
 
 //@ asinh acosh atanh : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(asinh_mtl, asinh)
-BY_COMPONENTS_1_MTL(acosh_mtl, acosh)
-BY_COMPONENTS_1_MTL(atanh_mtl, atanh)
-#else
-#define asinh_mtl asinh
-#define acosh_mtl acosh
-#define atanh_mtl atanh
-#endif
+AS_FLOATS_1_MTL(asinh_mtl, asinh)
+AS_FLOATS_1_MTL(acosh_mtl, acosh)
+AS_FLOATS_1_MTL(atanh_mtl, atanh)
 
 //@ sinpi cospi tanpi : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_1_MTL(sinpi_mtl, sinpi)
-BY_COMPONENTS_1_MTL(cospi_mtl, cospi)
-BY_COMPONENTS_1_MTL(tanpi_mtl, tanpi)
-#else
-#define sinpi_mtl sinpi
-#define cospi_mtl cospi
-#define tanpi_mtl tanpi
-#endif
+AS_FLOATS_1_MTL(sinpi_mtl, sinpi)
+AS_FLOATS_1_MTL(cospi_mtl, cospi)
+AS_FLOATS_1_MTL(tanpi_mtl, tanpi)
 
 //@ round : by_components_mtl
 #ifdef TOGETHER_MTL
@@ -171,19 +140,13 @@ BY_COMPONENTS_1_MTL(round_mtl, round)
 #endif
 
 //@ pow powr : by_components_mtl
-#ifdef TOGETHER_MTL
-BY_COMPONENTS_2_MTL(pow_mtl, pow)
-BY_COMPONENTS_2_MTL(powr_mtl, powr)
-#else
-#define pow_mtl pow
-#define powr_mtl powr
-#endif
+AS_FLOATS_2_MTL(pow_mtl, pow)
+AS_FLOATS_2_MTL(powr_mtl, powr)
 
 //@ fmod atan2 : by_components_mtl
 #ifdef TOGETHER_MTL
 BY_COMPONENTS_2_MTL(fmod_mtl, fmod)
-BY_COMPONENTS_2_MTL(atan2_mtl, atan2)
+AS_FLOATS_2_MTL(atan2_mtl, atan2)
 #else
 #define fmod_mtl fmod
-#define atan2_mtl atan2
 #endif
