@@ -5,8 +5,8 @@
 # make bench     every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
 # make docs      docs/metal-stdlib.md from the tests on this machine's devices, COVERAGE.md and docs/porting.md from Apple's names,
 #                and of all pages a static site: site/index.html
-# make nightly   the long runs: random programs, malformed source, all widths, float16 of GPUs on CPUs, registers of GPUs, and
-#                kernels of CPUs on memory with pages around it that fault
+# make nightly   the long runs: random programs, malformed source, all widths, float16 of GPUs on CPUs, registers of GPUs, the
+#                kernels of CPUs with AVX-512 on any, and kernels of CPUs on memory with pages around it that fault
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
 PYTHON ?= python3
@@ -29,6 +29,7 @@ test: $(VENV)/.installed
 nightly: $(VENV)/.installed
 	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadfile -m nightly
 	MPSGRAD_TEST_GPU_HALVES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/kernels -k "GPU or OneThread or convolution_tiles or convolution_winograd"
+	PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist loadfile -p wide_registers tests/kernels
 	for guard in end front; do \
 	  PYTHONPATH=tests MPSGRAD_GUARD=$$guard $(BIN)/python -m pytest -n 2 --dist loadfile -p guard_pages tests/kernels \
 	    || exit 1; \

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from test_convolution_variants import (
     check_against_the_references,
     check_in_a_part_of_larger_images,
     make,
+    many_registers,
     names,
     shaped_layers,
 )
@@ -21,7 +21,6 @@ from test_convolution_variants import (
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_patches, convolution_planes, convolution_small_groups, convolution_weights
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.tunables import WHERE_FEWER, set_tunables, tunables
 
 pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
 
@@ -76,17 +75,6 @@ def test_each_case_against_the_references(arguments, options, expected):
     layer = make(*arguments, **options)
     assert tuple(name.startswith("patches") for name in names(layer)) == expected
     check_against_the_references(layer, runs=4)
-
-
-@contextmanager
-def many_registers() -> Iterator[None]:
-    tuning = mg.default_device().tuning
-    before = tunables(tuning)
-    set_tunables(tuning, before.with_number("convolution_by_eights", WHERE_FEWER))
-    try:
-        yield
-    finally:
-        set_tunables(tuning, before)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(1, 30), (3, 64), (12, 57)])

@@ -49,7 +49,7 @@ CASES = [
     ("wide_images", ((3, 1200), 5, 3, (3, 3)), {"padding": (1, 1)}, (True, True, True)),
     ("many_images", ((8, 7), 3, 4, (3, 3)), {"padding": (1, 1), "images": 70}, (True, True, True)),
     ("too_many_outputs", ((6, 9), 3, 14, (3, 3)), {}, (False, True, False)),
-    ("from_many_to_eight", ((9, 17), 16, 8, (3, 3)), {"padding": (1, 1)}, (True, False, False)),
+    ("from_many_to_nine", ((9, 17), 16, 9, (3, 3)), {"padding": (1, 1)}, (True, False, False)),
     ("one_pixel", ((6, 9), 3, 3, SINGLE), {}, (False, False, True)),
     ("fully_connected", ((6, 9), 3, 3, (6, 9)), {}, (False, False, False)),
     ("groups", ((6, 9), 4, 4, (3, 3)), {"groups": 2}, (False, False, False)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -43,12 +43,21 @@ COPYING = (
 )
 
 
-@contextmanager
-def always_by_eights() -> Iterator[None]:
+def always_by_eights() -> AbstractContextManager[None]:
     """Has threads compute, on eights of channels, what a CPU of larger registers leaves to simdgroups as well."""
+    return _by_eights(ALWAYS)
+
+
+def many_registers() -> AbstractContextManager[None]:
+    """As on a CPU of larger registers."""
+    return _by_eights(WHERE_FEWER)
+
+
+@contextmanager
+def _by_eights(where: int) -> Iterator[None]:
     tuning = mg.default_device().tuning
     before = tunables(tuning)
-    _use_numbers(tuning, before.with_number("convolution_by_eights", ALWAYS))
+    _use_numbers(tuning, before.with_number("convolution_by_eights", where))
     try:
         yield
     finally:
