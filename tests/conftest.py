@@ -20,9 +20,11 @@ settings.load_profile(os.environ.get("MPSGRAD_HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_collection_finish() -> None:
-    """The collected tests stay to the end: a garbage collection need not go through them each time."""
+    """The collected tests stay to the end: a garbage collection need not go through them each time. And what a
+    translation makes lives as long as it does: collections in between find little of it to free."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import Any
 import gpu_forms
 import numpy as np
 import pytest
+from by_turns import by_turns
 from fenced import encode, encode_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -349,8 +350,7 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("edge", "dtype"), by_turns(EDGES, (np.float32, np.float16), of=2))
 @pytest.mark.parametrize(("width", "height", "channels"), [(25, 33, 8), (19, 33, 13), (12, 33, 16), (170, 9, 300)])
 @pytest.mark.parametrize(
     ("size", "stride"), BLOCKS_OF_FEW_REGISTERS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_OF_FEW_REGISTERS]
@@ -857,8 +857,7 @@ class TestOneThreadForEachElement:
 
     @each_kind
     @pytest.mark.parametrize(("size", "stride"), BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS])
-    @pytest.mark.parametrize("channels", [5, 6, 8])
-    @pytest.mark.parametrize("edge", ["zero", "clamp"])
+    @pytest.mark.parametrize(("channels", "edge"), by_turns((5, 6, 8), ("zero", "clamp"), of=2))
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_common_windows(self, kind, size, stride, channels, edge, dtype):
         geometry = WindowGeometry(9, 7, size, size, stride, stride, 1, 1, 0, 1, 7 // stride, 6 // stride)
@@ -913,8 +912,7 @@ class TestOneThreadForSeveralWindows:
 
     @each_kind
     @pytest.mark.parametrize(("size", "origin"), [(2, 0), (2, 1), (3, 1), (4, 0), (5, 0), (5, 2), (7, 3)])
-    @pytest.mark.parametrize("channels", [5, 8])
-    @pytest.mark.parametrize("edge", EDGES)
+    @pytest.mark.parametrize(("channels", "edge"), by_turns((5, 8), EDGES, of=2))
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_windows_at_the_edges(self, kind, size, origin, channels, edge, dtype):
         geometry = WindowGeometry(9, 11, size, size, 1, 1, 1, 1, origin, origin, 9, 11)

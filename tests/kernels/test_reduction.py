@@ -11,6 +11,7 @@ from unittest import mock
 import gpu_forms
 import numpy as np
 import pytest
+from by_turns import by_turns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -641,8 +642,7 @@ def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels)
         np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x[..., :channels]))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("channels", [*FEW_CHANNELS, 8, 19, 301])
+@pytest.mark.parametrize(("channels", "dtype"), by_turns((*FEW_CHANNELS, 8, 19, 301), (np.float32, np.float16), of=2))
 def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, dtype):
     """Whole numbers, of which many are equal: of the extremes the first wins."""
     random = np.random.default_rng(channels)

@@ -465,8 +465,7 @@ class TestTheShadersOfGPUs:
 
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-    @pytest.mark.parametrize("pixels", [1, 7, 400, 1001])
+    @pytest.mark.parametrize(("channels", "pixels"), by_turns(range(1, 11), (1, 7, 400, 1001), of=2))
     def test_few_channels(self, kind, dtype, channels, pixels):
         shape = (1, 1, pixels, channels)
         self._check_arrays(

@@ -201,13 +201,19 @@ class Worst:
 
 
 def cases_of(function: Function, *, thorough: bool = False) -> list[Case]:
-    """Every type, qualified name and width of ``function``: those that take long to compile only if ``thorough``."""
+    """Every type, qualified name and width of ``function``.
+
+    Unless ``thorough``, types of which there are several have every other width, each the ones that the type before it
+    lacks, and what takes long to compile is left out.
+    """
     found = []
-    for name in function.types:
+    for place, name in enumerate(function.types):
         widths = function.widths
         widest = widths if thorough else widths[-1:]
         if not thorough and function.wide_types is not None:
             widths = widest if name in function.wide_types else widths[:1]
+        elif not thorough and len(function.types) > 1:
+            widths = widths[place % 2 :: 2] or widths
         found.append(Case(function, name, widths))
         if name == "float":
             found += [Case(function, name, widest, variant) for variant in function.variants if variant]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -51,24 +52,28 @@ def evaluate(
     before: str = "",
     count: int | None = None,
     of_user: bool = False,
+    among: Sequence[str] = (),
 ) -> np.ndarray:
     """What a kernel with this ``body`` writes to ``out[i]``; inputs are ``a``, ``b``, ``c``, ``d`` in order.
 
-    Threads beyond ``count`` (default: the length of the first input) leave before the body.
+    Threads beyond ``count`` (default: the length of the first input) leave before the body. It is one of ``among``,
+    which are compiled together: a compiler takes longer for a source than for one small kernel.
     """
     count = count if count is not None else len(inputs[0])
     names = "abcd"
     parameters = [f"device const {metal_type(array.dtype)}* {names[i]}" for i, array in enumerate(inputs)]
     result = np.zeros(count, output)
     parameters += [f"device {metal_type(result.dtype)}* out", "constant uint& count"]
-    source = (
-        f"{LIBRARY}{before}\n[[max_total_threads_per_threadgroup(64)]]\nkernel void evaluated({', '.join(parameters)},"
+    bodies = among or (body,)
+    source = f"{LIBRARY}{before}\n" + "".join(
+        f"[[max_total_threads_per_threadgroup(64)]]\nkernel void evaluated_{place}({', '.join(parameters)},"
         " uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]],"
         " uint local_index [[thread_index_in_threadgroup]]) {\n"
-        f"{'' if 'barrier' in body or 'simd' in body or 'quad' in body else 'if (i >= count) return;'}\n{body}\n}}\n"
+        f"{'' if 'barrier' in each or 'simd' in each or 'quad' in each else 'if (i >= count) return;'}\n{each}\n}}\n"
+        for place, each in enumerate(bodies)
     )
     arrays = (*inputs, result, np.uint32(count))
-    return run(source, "evaluated", *arrays, threads=count, of_user=of_user)[len(inputs)]
+    return run(source, f"evaluated_{bodies.index(body)}", *arrays, threads=count, of_user=of_user)[len(inputs)]
 
 
 def metal_type(dtype: np.dtype) -> str:

@@ -34,7 +34,8 @@ CASES = {
 
 @pytest.mark.parametrize("expression", CASES)
 def test_halves(expression: str) -> None:
-    got = evaluate(f"out[i] = {expression};", HALF, FLOAT, before=BEFORE)
+    among = [f"out[i] = {each};" for each in CASES]
+    got = evaluate(f"out[i] = {expression};", HALF, FLOAT, before=BEFORE, among=among)
     np.testing.assert_array_equal(got, CASES[expression].astype(np.float32))
 
 

@@ -17,7 +17,7 @@ from mpsgrad.errors import ShaderError
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 PROGRAMS_PER_SOURCE = 25
 QUICK_PROGRAMS, NIGHTLY_PROGRAMS = 100, 2500
-QUICK_CONSTRUCTS = 12
+QUICK_LOOPS, QUICK_FLOW, QUICK_CONSTRUCTS = 50, 25, 12
 
 
 def mistake(program: Program, library: mg.KernelLibrary) -> str:
@@ -80,24 +80,24 @@ def check_threads(kind: type[LoopProgram] | type[FlowProgram], seeds: Sequence[i
         np.testing.assert_array_equal(y, expected, err_msg=program.source())
 
 
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(0, QUICK_LOOPS), ids=str)
 def test_random_loops(seeds: range) -> None:
     check_threads(LoopProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(QUICK_LOOPS, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_loops(seeds: range) -> None:
     check_threads(LoopProgram, seeds)
 
 
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 2), ids=str)
+@pytest.mark.parametrize("seeds", batches(0, QUICK_FLOW), ids=str)
 def test_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 2, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(QUICK_FLOW, NIGHTLY_PROGRAMS), ids=str)
 def test_much_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
 
@@ -113,13 +113,13 @@ def test_many_random_constructs(seeds: range) -> None:
     check_threads(ConstructProgram, seeds)
 
 
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 4), ids=str)
+@pytest.mark.parametrize("seeds", batches(0, QUICK_FLOW), ids=str)
 def test_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 4, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("seeds", batches(QUICK_FLOW, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)
 

@@ -121,7 +121,8 @@ def test_integer_function(expression: str, function: Callable) -> None:
     b[:5] = [0, 2**32 - 1, 1, 2**32 - 1, 2**31]
     with np.errstate(over="ignore"):
         expected = np.asarray(function(a, b)).astype(np.int64) & 0xFFFFFFFF
-    got = evaluate(f"out[i] = {expression};", a, b, output=np.uint32)
+    among = [f"out[i] = {each};" for each, _ in INTEGERS]
+    got = evaluate(f"out[i] = {expression};", a, b, output=np.uint32, among=among)
     np.testing.assert_array_equal(got, expected.astype(np.uint32))
 
 
@@ -208,7 +209,8 @@ SIMD: list[tuple[str, Callable]] = [
 @pytest.mark.parametrize(("expression", "function"), SIMD, ids=lambda v: v if isinstance(v, str) else "")
 def test_simdgroup_function(expression: str, function: Callable) -> None:
     x = np.random.default_rng(11).normal(size=64).astype(np.float32)
-    got = evaluate(f"float x = a[i]; out[i] = {expression};", x)
+    among = [f"float x = a[i]; out[i] = {each};" for each, _ in SIMD]
+    got = evaluate(f"float x = a[i]; out[i] = {expression};", x, among=among)
     expected = np.concatenate([function(half.astype(float)) for half in (x[:32], x[32:])])
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 

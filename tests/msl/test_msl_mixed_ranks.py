@@ -84,7 +84,8 @@ BEFORE = (
 
 @pytest.mark.parametrize(("body", "expected"), ROWS, ids=lambda v: v[:60] if isinstance(v, str) else "")
 def test_a_scalar_becomes_an_element(body: str, expected: float) -> None:
-    assert evaluate(body, np.zeros(8, np.float32), before=BEFORE)[0] == np.float32(expected)
+    among = [each for each, _ in ROWS]
+    assert evaluate(body, np.zeros(8, np.float32), before=BEFORE, among=among)[0] == np.float32(expected)
 
 
 def test_every_row_compiles_for_cuda() -> None:

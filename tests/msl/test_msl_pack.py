@@ -60,8 +60,9 @@ def test_unpack(kind: str, layout: str, bits: tuple[int, ...], scalar: str) -> N
     words = np.random.default_rng(2).integers(0, 2 ** sum(bits), 200).astype(np.uint32)
     words[:3] = [0, 2 ** sum(bits) - 1, 1 << bits[0] - 1]
     expected = unpacked(words, bits, kind == "snorm")
-    for k in range(len(bits)):
-        got = evaluate(f"out[i] = unpack_{kind}{layout}_to_{scalar}(a[i])[{k}];", words)
+    bodies = [f"out[i] = unpack_{kind}{layout}_to_{scalar}(a[i])[{k}];" for k in range(len(bits))]
+    for k, body in enumerate(bodies):
+        got = evaluate(body, words, among=bodies)
         np.testing.assert_allclose(got, expected[:, k], rtol=2.0**-10 if scalar == "half" else 2.0**-23, atol=2.0**-24)
 
 
@@ -72,8 +73,9 @@ def test_srgb_there_and_back(scalar: str) -> None:
     encoded = value / 255
     linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
     tolerance = 2.0**-10 if scalar == "half" else 4e-6
-    for k, expected in enumerate((linear, linear, linear, encoded)):
-        got = evaluate(f"out[i] = unpack_unorm4x8_srgb_to_{scalar}(a[i])[{k}];", words)
+    bodies = [f"out[i] = unpack_unorm4x8_srgb_to_{scalar}(a[i])[{k}];" for k in range(4)]
+    for body, expected in zip(bodies, (linear, linear, linear, encoded), strict=True):
+        got = evaluate(body, words, among=bodies)
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=1e-7)
     again = evaluate(f"out[i] = pack_{scalar}_to_srgb_unorm4x8(unpack_unorm4x8_srgb_to_{scalar}(a[i]));", words, output=np.uint32)
     np.testing.assert_array_equal(again, words)

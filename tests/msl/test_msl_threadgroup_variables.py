@@ -37,7 +37,7 @@ BODIES = [
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda v: v[:60])
 def test_inner_blocks(body: str) -> None:
-    np.testing.assert_array_equal(evaluate(body, X), X[::-1])
+    np.testing.assert_array_equal(evaluate(body, X, among=BODIES), X[::-1])
 
 
 def test_inner_blocks_compile_for_cuda() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_turns import by_turns
 
 import mpsgrad as mg
 from mpsgrad.runtime.findings import KernelFinding
@@ -406,7 +407,9 @@ def test_a_defect_is_found_at_its_line(defect: Defect) -> None:
     assert any(defect.says in message for message in messages), "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize("defect", [each for each in DEFECTS if each.name != "one buffer twice"], ids=lambda defect: defect.name)
+@pytest.mark.parametrize(
+    "defect", by_turns((each for each in DEFECTS if each.name != "one buffer twice"), of=2), ids=lambda defect: defect.name
+)
 def test_nothing_is_found_without_the_defect(defect: Defect) -> None:
     found = defect.check(1)[1]
     assert found == (), "\n".join(map(str, found))
