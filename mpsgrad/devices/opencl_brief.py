@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from operator import attrgetter
@@ -10,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mpsgrad.devices.contract import Dispatch, Submission
-from mpsgrad.devices.opencl_launch import HostTime, OpenCLSubmission, enqueued, entry_point
+from mpsgrad.devices.opencl_launch import HostTime, OpenCLSubmission, enqueued, entry_point, pointer_argument
 
 if TYPE_CHECKING:
     import pyopencl
@@ -121,7 +120,7 @@ class ImmediateQueue:
 
     def __init__(self, queue: pyopencl.CommandQueue) -> None:
         self._queue = queue
-        self._pointer = ctypes.c_void_p(queue.int_ptr)
+        self._pointer = pointer_argument(queue)
         self._work: dict[tuple[Any, ...], TimedWork] = {}
         self._work_of_patterns: dict[object, TimedWork] = {}
         """That of dispatches with patterns, by these: what follows from them need not be looked up again. That of one

@@ -79,7 +79,7 @@ class OpenCLFunction(Function):
         self._threadgroups: Any = 0
         self._size = ctypes.c_size_t()
         sizes = ctypes.byref(self._size), ctypes.byref(ctypes.c_size_t(self.threadgroup_size))
-        self._launch = (ctypes.c_void_p(kernel.int_ptr), 1, None, *sizes, 0, None, None)
+        self._launch = (pointer_argument(kernel), 1, None, *sizes, 0, None, None)
 
     def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
         """What the kernel takes for ``buffers``."""
@@ -99,7 +99,7 @@ class OpenCLFunction(Function):
             self.kernel.set_args(*arguments)
             self._arguments = arguments
 
-    def launch(self, enqueue: Callable[..., int], queue: ctypes.c_void_p, dispatch: Dispatch) -> None:
+    def launch(self, enqueue: Callable[..., int], queue: Any, dispatch: Dispatch) -> None:
         """Puts ``dispatch`` on ``queue`` by OpenCL's own function, without an event."""
         arguments = self.arguments_of(dispatch.buffers)
         if arguments != self._arguments:
@@ -297,14 +297,19 @@ def entry_point() -> Callable[..., int] | None:
         return None
 
 
+def pointer_argument(made: pyopencl.Kernel | pyopencl.CommandQueue) -> Any:
+    """Where ``made`` lies, as OpenCL's own functions take it, which ctypes need not convert for each call."""
+    return ctypes.c_void_p.from_param(made.int_ptr)
+
+
 def _call(
     queue: pyopencl.CommandQueue, kernel: pyopencl.Kernel, size: Threads, local: Threads, offset: Threads | None
 ) -> tuple[Any, ...]:
     """The arguments of ``entry_point`` for a launch without an event."""
     extents = ctypes.c_size_t * len(size)
     return (
-        ctypes.c_void_p(queue.int_ptr),
-        ctypes.c_void_p(kernel.int_ptr),
+        pointer_argument(queue),
+        pointer_argument(kernel),
         ctypes.c_uint(len(size)),
         extents(*offset) if offset is not None else None,
         extents(*size),
