@@ -23,7 +23,7 @@ from mpsgrad.testing import assert_within, batch_sizes
 def wherever_possible() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_to_few, "FEW_STEPS", 1 << 20)
-        patch.setattr(convolution_to_few, "MOST_LANES", 1 << 20)
+        patch.setattr(convolution_to_few, "MOST_LANES", dict.fromkeys(MOST_LANES, 1 << 20))
         forget_plans()
         yield
     forget_plans()
@@ -37,8 +37,9 @@ KERNELS = [
     (((13, 9), 4, 100, (5, 6)), {"padding": (2, 2), "stride": (1, 3)}, "4_by_2"),
     (((11, 17), 2, 32, (5, 9)), {"padding": (3, 4), "dilation": (3, 1)}, "2_by_3"),
     (((11, 17), 3, 32, (3, 3)), {"dilation": (1, 2)}, None),
-    (((9, 11), 3, 34, (3, 3)), {}, None),
-    (((9, 11), 5, 64, (3, 3)), {}, None),
+    (((9, 11), 3, 50, (3, 3)), {}, "3_by_3_of_pairs"),
+    (((9, 11), 5, 43, (3, 5)), {"padding": (1, 0), "stride": (2, 1)}, "5_by_3_of_singles"),
+    (((9, 11), 7, 64, (3, 3)), {}, None),
     (((9, 11), 3, 28, (3, 3)), {}, None),
     (((9, 11), 6, 64, (3, 3)), {"groups": 2}, None),
 ]
@@ -62,8 +63,8 @@ def layers_from_few(draw: st.DrawFn) -> Layer:
     least = tuple(max(0, (e - n + 1) // 2) for e, n in zip(extent, size, strict=True))
     return make(
         size,
-        draw(st.integers(1, 4)),
-        draw(st.sampled_from([32, 40, 68])),
+        draw(st.integers(1, 6)),
+        draw(st.sampled_from([32, 40, 68, 33, 46, 57, 62, 63])),
         kernel,
         stride=stride,
         padding=(draw(st.integers(least[0], least[0] + 3)), draw(st.integers(least[1], least[1] + 3))),
@@ -107,6 +108,9 @@ CHOICES = [
     (16, 64, 3, 1, 512, True),
     (64, 17, 5, 1, 36, False),
     (7, 57, 3, 2, 36, True),
+    (14, 111, 3, 1, 303, True),
+    (1, 40, 3, 1, 213, False),
+    (4, 517, 7, 3, 35, False),
 ]
 
 
