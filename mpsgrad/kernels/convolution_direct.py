@@ -19,7 +19,7 @@ PIXELS = (4, 1)
 FEWEST_THREADS_PER_UNIT = 512
 """A thread has several pixels where a compute unit has so many threads nevertheless."""
 CHANNELS = 4
-"""Of the result, that a thread has."""
+"""Of the result, that a thread has; in groups it has one."""
 MOST_PRODUCTS = {"float": 48, "half": 36}
 MOST_PRODUCTS_OF_PIXEL = {"float": 10000, "half": 600}
 """So many products are added up for a value at most, and for all values of a pixel. Of halves simdgroups multiply many
@@ -47,6 +47,7 @@ PARAMETERS = ParameterStruct(
     block_size="int",
     biases="int",
     stores_fours="int",
+    inputs="int",
     by_phases=DIVISOR,
     by_divisor=DIVISOR,
     by_blocks=DIVISOR,
@@ -82,21 +83,34 @@ def plan_gather(
 ) -> GatherPlan | None:
     """What computes the result or the data gradient, or None where tiles are to do it."""
     source, destination = geometry.ends(is_gradient)
-    channels, results = source[6], destination[6]
+    has_groups = geometry.groups > 1
+    channels, results, lanes = source[6] // geometry.groups, destination[6], destination[6] // geometry.groups
     x, y = axes_in_order(geometry, is_gradient)
     taps = x.phase_taps * y.phase_taps
-    if geometry.groups > 1 or geometry.replicates or not is_faster(metal_type, taps * channels, channels, results):
+    width = 4 if all(n % 4 == 0 for n in (channels, *source[:4])) else 1
+    if has_groups:
+        # One channel of a group leaves nearly all columns of a tile empty, and strides most products. Measured, too.
+        is_single = channels > lanes == 1 and x.divisor * y.divisor > 1 and (width == 4 or metal_type == "float")
+        suits = is_single and taps * channels <= MOST_PRODUCTS[metal_type]
+    else:
+        suits = is_faster(metal_type, taps * channels, channels, results)
+    if geometry.replicates or not suits:
         return None
-    blocks, phases, pixels = ceiling_divide(results, CHANNELS), x.divisor * y.divisor, x.size * y.size * destination[7]
+    of_unit = 1 if has_groups else CHANNELS
+    blocks, phases, pixels = ceiling_divide(results, of_unit), x.divisor * y.divisor, x.size * y.size * destination[7]
     are_few = pixels * phases * blocks < PIXELS[0] * FEWEST_THREADS_PER_UNIT * compute_units
     if are_few and taps * (channels if channels < CHANNELS else ceiling_divide(channels, CHANNELS)) > MOST_STEPS:
         return None
     of_thread = PIXELS[-1 if are_few else 0]
     slots = ceiling_divide(pixels, of_thread)
     packing, biases = packing_in_order(
-        geometry, transposed=is_gradient, outputs=results, channels=channels, biases=results, own_channels=False
+        geometry,
+        transposed=is_gradient,
+        outputs=results,
+        channels=channels,
+        biases=results,
+        own_channels=has_groups,
     )
-    width = 4 if all(n % 4 == 0 for n in (channels, *source[:4])) else 1
     parameters = PARAMETERS.pack(
         source=source,
         destination=destination,
@@ -108,12 +122,13 @@ def plan_gather(
         block_size=x.taps * y.taps * channels * LANES,
         biases=biases,
         stores_fours=int(all(n % 4 == 0 for n in (results, *destination[:4]))),
+        inputs=channels,
         by_phases=divisor(phases),
         by_divisor=divisor(x.divisor),
         by_blocks=divisor(blocks),
         by_width=divisor(x.size),
         by_height=divisor(y.size),
     )
-    kernel = f"convolution_direct_by_{width}_of_{of_thread}"
+    kernel = f"convolution_direct_{'in_groups_' if has_groups else ''}by_{width}_of_{of_thread}"
     threadgroups = ceiling_divide(slots * blocks, THREADS) * phases
     return GatherPlan(FAMILY, kernel, threadgroups, parameters, packing)

@@ -69,6 +69,14 @@ def test_each_kernel_against_the_references(arguments, options, widths, of_one, 
     check_against_the_references(layer, runs=2)
 
 
+@pytest.mark.parametrize(("inputs", "outputs", "width"), [(3, 24, 4), (5, 15, 1)])
+def test_strided_data_gradients_of_groups_of_one_channel(inputs, outputs, width, of_one):
+    layer = make((10, 8), inputs, outputs, (1, 2), stride=(3, 3), groups=inputs)
+    forward, gradient, _ = names(layer)
+    assert forward.startswith("tiles") and gradient == f"direct_in_groups_by_{width}_of_{of_one}"
+    check_against_the_references(layer, runs=2)
+
+
 @pytest.mark.parametrize(("before", "behind"), [(0, 4), (4, 2)])
 def test_channels_in_a_part_of_larger_images(before, behind, of_one):
     check_in_a_part_of_larger_images(make((9, 11), 4, 8, (3, 3), padding=(1, 1)), before, behind)
@@ -161,6 +169,12 @@ def test_few_threads_do_not_wait_for_many_products(images, size, kernel, channel
     forget_plans()
 
 
-def test_groups_and_replicated_edges_are_left_to_tiles():
+def test_groups_of_several_channels_and_replicated_edges_are_left_to_tiles():
     assert not names(make((9, 11), 6, 4, (3, 3), groups=2))[0].startswith("direct")
+    assert not names(make((9, 11), 4, 8, (3, 3), groups=4))[1].startswith("direct")
+    window = 1, 1, 3, 3, 1, 1, 0, 0
+    for of_group, of_halves in ((8, True), (3, False)):
+        geometry = ConvolutionGeometry(layout(2, 99, 5), layout(2, 33, 5 * of_group), window, 5)
+        plans = (convolution_direct.plan_gather(geometry, True, metal_type, UNITS) for metal_type in ("float", "half"))
+        assert [plan is not None for plan in plans] == [True, of_halves]
     assert not names(make((6, 7), 3, 4, (3, 3), padding=(1, 1), edge="clamp"))[0].startswith("direct")
