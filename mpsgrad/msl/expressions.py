@@ -152,8 +152,10 @@ class VectorTypes:
                 index += 2
             if index < count and tokens[index].text == "<":
                 close_angle = matching_angle(tokens, index)
-                if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text == "(":
+                if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text in ("(", "{"):
                     index = close_angle + 1
+            if index < count and tokens[index].text == "{":
+                index = matching(tokens, index) + 1
         while index < count:
             text = tokens[index].text
             if text in ("(", "["):

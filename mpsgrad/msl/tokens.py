@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from mpsgrad.errors import ShaderError
 
@@ -76,6 +77,13 @@ class Token:
     def replaced(self, text: str, kind: str | None = None) -> Token:
         """A copy with other text at the same place."""
         return Token(kind or self.kind, text, self.file, self.line, self.column, self.spaced, self.hidden)
+
+
+class Span(NamedTuple):
+    """Tokens of a program, which others may be put between: the first, and the one behind the last."""
+
+    first: Token
+    behind: Token
 
 
 def made_at(place: Token, *words: str) -> list[Token]:

@@ -48,15 +48,13 @@ from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.statement_expressions import has_statement_expressions, without_statement_expressions
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Span, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.vector_specialisations import specialise_for_vectors
 from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, version_of, without_coherence
 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
-    from mpsgrad.msl.analysis.divisors import Divisor
-    from mpsgrad.msl.analysis.elements import IndexOfElement
     from mpsgrad.msl.analysis.exits import Exits
     from mpsgrad.msl.analysis.guards import Guard
     from mpsgrad.msl.analysis.neighbours import Neighbours
@@ -175,8 +173,8 @@ class _Guidance(NamedTuple):
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
     neighbours: Neighbours | None = None
-    elements: Sequence[IndexOfElement] = ()
-    divisors: Sequence[Divisor] = ()
+    elements: Sequence[Span] = ()
+    divisors: Sequence[Span] = ()
     guards: Sequence[Guard] = ()
     adding: Sequence[Token] = ()
     analysed: Source | None = None

@@ -55,10 +55,11 @@ kernel void made(device float* out, device const float4* in) {
     packed_float3 packed(1, 2, f.w); float3 whole(packed); out[k++] = whole.z;
     typedef float Named; using One = uint4; Named (u); One (a4), (b4) = 2, (c4[2]) = {3, f.w}; float4 (whole_one)(f);
     u = f.y; a4 = b4; for (uint (j) = 0; j < 2; ++j) u += c4[j].z; out[k++] = u + a4.w + whole_one.w;
+    float2 of_braces = -(float2)half2{1.5h, 2.0h}; out[k++] = of_braces.x - (int)float2{f.w, 1}.x + -(int)V<float>{f}.x;
     thread float4* pointer(&f); thread F4& same(f); same.x = 8; out[k++] = pointer->x;
 }
 """
-WANTED = [4, 5, 7, 4, 211, 3, 2, 4, 4, 2, 2.5, 6, 2, 3, 809, 4243, 412, 51, 1, 4, 15, 8]
+WANTED = [4, 5, 7, 4, 211, 3, 2, 4, 4, 2, 2.5, 6, 2, 3, 809, 4243, 412, 51, 1, 4, 15, -6.5, 8]
 
 
 def test_values_in_brackets_behind_names() -> None:

@@ -9,7 +9,6 @@ or for all threads, before it asks whether any of them divides: ``if (c < 8) r +
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mpsgrad.msl.analysis.calls import functions_meant
 from mpsgrad.msl.analysis.defined_values import DefinedValues, defined_values
@@ -18,7 +17,7 @@ from mpsgrad.msl.analysis.source import Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import FLOATS
 from mpsgrad.msl.program import SHARED_SPACES
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Span, matching_angle
 
 _STEPS = frozenset("++ -- += -= *= <<=".split())
 _COMPUTING = _STEPS | frozenset("+ - * <<".split())
@@ -26,21 +25,14 @@ _PREFIXES = frozenset("+ - ~ ! * & ++ --".split())
 _DEEPEST = 8
 
 
-class Divisor(NamedTuple):
-    """Its first token, and the one behind it."""
-
-    first: Token
-    behind: Token
-
-
-def divisors_of(source: Source) -> Iterator[Divisor]:
+def divisors_of(source: Source) -> Iterator[Span]:
     """Such divisors: those that are computed from what is no number once loops are unrolled."""
     finder = _Divisors(source)
     for index in source.places("/", "%", "/=", "%="):
         if source.in_body(index):
             place = index + 1, finder.end(index)
             if finder.is_found(place):
-                yield Divisor(source.tokens[place[0]], source.tokens[place[1]])
+                yield Span(source.tokens[place[0]], source.tokens[place[1]])
 
 
 class _Divisors:

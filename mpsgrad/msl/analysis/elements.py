@@ -11,28 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
 
 from mpsgrad.msl.analysis.defined_values import defined_values
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
 from mpsgrad.msl.program import SHARED_SPACES
-from mpsgrad.msl.tokens import ASSIGNMENTS, NUMBER, Token
+from mpsgrad.msl.tokens import ASSIGNMENTS, NUMBER, Span
 
 _ELSEWHERE = frozenset({*SHARED_SPACES, "auto", "*", "&"})
 _CHOOSING = (*(word for word in DECIDING if word != "for"), "?", "&&", "||", "return", "break", "continue", "goto")
 _BEHIND_TERMS = frozenset("+ - < > <= >= == != ? : && || & | ^ << >> = , ; ) ] }".split()) | {""}
 
 
-class IndexOfElement(NamedTuple):
-    """Such an index: its first token, and the one behind it."""
-
-    first: Token
-    behind: Token
-
-
-def indices_of_elements(source: Source) -> list[IndexOfElement]:
+def indices_of_elements(source: Source) -> list[Span]:
     """Such indices into arrays and matrices of threads, and what is added to pointers to those."""
     return list(_Elements(source).indices())
 
@@ -45,12 +37,12 @@ class _Elements:
         self._expressions = expressions_of(source)
         self._values = defined_values(source)
 
-    def indices(self) -> Iterator[IndexOfElement]:
+    def indices(self) -> Iterator[Span]:
         source = self._source
         for start, end in [*self._subscripts(), *self._steps()]:
             is_known = end <= start or end == start + 1 and source.kind(start) == NUMBER
             if not is_known and not self._is_for_all(start) and not self._values.are_defined((start, end)):
-                yield IndexOfElement(source.tokens[start], source.tokens[end])
+                yield Span(source.tokens[start], source.tokens[end])
 
     def _subscripts(self) -> Iterator[Range]:
         """What stands in brackets behind threads' arrays."""
