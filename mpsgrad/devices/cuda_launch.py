@@ -312,7 +312,8 @@ class CUDARecording(RecordedWork):
     def _replay(self) -> None:
         checked(api().cuGraphLaunch(self._graph, self._device.stream))
 
-    def __del__(self) -> None:
-        if getattr(self, "_graph", None) is not None and not sys.is_finalizing():
+    # When the interpreter ends, the names of modules may be gone first.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_graph", None) is not None and not is_finalizing():
             with suppress(DeviceError), self._device.context:
                 api().cuGraphExecDestroy(self._graph)

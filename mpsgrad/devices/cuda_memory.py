@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -265,9 +266,10 @@ class CUDABuffer(Buffer):
                 f"of {self.nbytes}"
             )
 
-    def __del__(self) -> None:
+    # When the interpreter ends, the names of modules may be gone first.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.owner is None and hasattr(self, "_size"):
-            if self.borrowers and not sys.is_finalizing():
+            if self.borrowers and not is_finalizing():
                 self.device.wait_for(self.borrowers)
             self.device.recycle(self.address, self._size)
 

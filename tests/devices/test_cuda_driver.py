@@ -15,7 +15,7 @@ import pytest
 
 import mpsgrad as mg
 from mpsgrad import devices
-from mpsgrad.devices import Dispatch, cuda, cuda_api, cuda_compiler, opencl
+from mpsgrad.devices import Dispatch, cuda, cuda_api, cuda_compiler, cuda_memory, opencl
 from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.devices.cuda_compiler import OWN_MATH, compile_cubin, kernel_usages
 from mpsgrad.msl import translate
@@ -360,6 +360,17 @@ def test_a_library_that_lends_only_what_is_on_the_current_gpu(stand_in: Any) -> 
         (context,) = stand_in.contexts
     assert mg.Image.from_dlpack(lender).device is device
     assert lender.contexts == [context] and stand_in.contexts == []
+
+
+def test_lent_memory_goes_when_names_of_modules_are_gone(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they may be when the interpreter ends."""
+    buffer, errors = floats(mg.find_device("cuda"), [1]), []
+    buffer.lend(1)
+    monkeypatch.setattr(cuda_memory, "sys", None)
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+    del buffer
+    gc.collect()
+    assert errors == []
 
 
 # Memory that the host sees.
