@@ -438,15 +438,16 @@ CLUSTERED_IN_MEMORY = (8, 0.91), (16, 0.91), (32, 1.82), (16, 1.34)
 they fit, and so many threadgroups of such clusters a compute unit may have."""
 RUNNING_PER_UNIT = 0.91
 """So many threadgroups of large clusters run at the same time where a compute unit has one."""
-FEWEST_ROWS_IN_MEMORY, MOST_ROWS_IN_MEMORY = 1025, 10400
-"""Of fewer or more pixels other kernels take less time."""
+FEWEST_ROWS_IN_MEMORY, MOST_ROWS_IN_MEMORY, MOST_ROWS_OF_SINGLE_HALVES = 1025, 10400, 12000
+"""Of fewer or more pixels other kernels take less time; those that take single halves of one image take it longer."""
 
 
 def plan_in_memory(rows: int, channels: int, width: int, channel_bytes: int, compute_units: int) -> Tiles | None:
     """Tiles for images of ``rows`` pixels that large clusters have in threadgroup memory, where a channel of a pixel
     takes ``channel_bytes`` in all images; None where others are faster. Measured on an H200.
     """
-    if not FEWEST_ROWS_IN_MEMORY <= rows <= MOST_ROWS_IN_MEMORY or channels <= 2 * CHANNELS_OF_SINGLES:
+    most_rows = MOST_ROWS_OF_SINGLE_HALVES if width * channel_bytes == 2 else MOST_ROWS_IN_MEMORY
+    if not FEWEST_ROWS_IN_MEMORY <= rows <= most_rows or channels <= 2 * CHANNELS_OF_SINGLES:
         return None
     for beside, per_unit in CLUSTERED_IN_MEMORY:
         across, tiles = beside // width, -(-channels // beside)
