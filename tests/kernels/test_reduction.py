@@ -642,7 +642,9 @@ def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels)
         np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x[..., :channels]))
 
 
-@pytest.mark.parametrize(("channels", "dtype"), by_turns((*FEW_CHANNELS, 8, 13, 19, 37, 301), (np.float32, np.float16), of=2))
+@pytest.mark.parametrize(
+    ("channels", "dtype"), by_turns((*FEW_CHANNELS, 8, 13, 19, 37, 301), (np.float32, np.float16), of=2)
+)
 def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, dtype):
     """Whole numbers, of which many are equal: of the extremes the first wins."""
     random = np.random.default_rng(channels)
