@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from mpsgrad.testing import assert_within, batch_sizes
 @pytest.fixture(scope="module", autouse=True)
 def wherever_possible() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        gpu_forms.leave_unoptimized(patch, mg.default_device())
         patch.setattr(convolution_to_few, "FEW_STEPS", 1 << 20)
         patch.setattr(convolution_to_few, "MOST_LANES", dict.fromkeys(MOST_LANES, 1 << 20))
         forget_plans()
