@@ -36,8 +36,9 @@ def open_classes(tokens: Sequence[Token]) -> None:
     for index, token in enumerate(tokens):
         if token.text in _ACCESS:
             token.text = "public"
-        elif token.text == "class" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
-            if not index or tokens[index - 1].text not in ("enum", "<", ","):
+        elif token.text == "class" and index + 2 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
+            is_parameter = tokens[index + 2].text in (",", ">", "=")
+            if not is_parameter and (not index or tokens[index - 1].text not in ("enum", "<", ",")):
                 token.text = "struct"
 
 

@@ -424,18 +424,20 @@ struct Hit {{
     Hit() = default;
     Hit twice() {{ thread Hit& self = static_cast<thread Hit&>(*this); Hit t = *this; t.depth += self.depth; return t; }}
 }};
+template <typename T, int N> class Held {{ public: T v[N]; }};
+template <template <typename, int> class V, typename T> T head_of(V<T, 2> held) {{ return held.v[0]; }}
 template <typename P> struct Rows {{ P p; auto at(int k) const -> decltype(p[0]) {{ return p[4 * k + 3]; }} }};
 kernel void f(device int* x, device long* y, {I}) {{
     Hit best;
     unsigned long int first = 1; long int second = 2; short int third = 3; unsigned fourth = i;
     device int (*rows)[4] = (device int (*)[4])(x + 4 * i);
     decltype(rows[0][0] + 1) fifth = Rows<device int*>{{x}}.at(0);
-    if (({{ int (a) = 2; a + 1; }}) > 4) first = 0;
+    if (({{ int (a) = 2; a + 1; }}) > 4) first = head_of(Held<int, 2>{{{{0, 1}}}});
     best.depth = first + second + third + rows[fourth][3] + fifth;
     y[i] = best.twice().depth + long(uint(Event::Hit));
 }}"""
     found = mg.compile(source).function("f").check(2, np.arange(8, dtype=np.int32), np.zeros(2, np.int64))
-    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 18)], "\n".join(map(str, found))
+    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 20)], "\n".join(map(str, found))
 
 
 def test_what_functions_refer_to_is_checked_where_it_is_read() -> None:
