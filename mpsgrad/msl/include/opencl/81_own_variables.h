@@ -7,7 +7,7 @@ enum : uint { OWN_FENCE_MTL = 64, MOST_FLAGS_MTL = 4096 };
 // Bytes of the numbers that an object is made of, at least ``G`` of them in classes; 0 where it is not known whether it
 // begins with a value, or has none.
 template <typename T, uint G, typename = void> struct number_mtl {
-  static constexpr bool is_class = (__is_class(T) || __is_union(T)) && !__is_empty(T) && __has_trivial_destructor(T);
+  static constexpr bool is_class = (__is_class(T) || __is_union(T)) && !__is_empty(T) && __is_trivially_destructible(T);
   static constexpr uint bytes = integer_mtl<T>::value || __is_enum(T) ? sizeof(T) : is_class ? G : 0;
 };
 template <typename T, uint G> struct number_mtl<T, G, decltype((void)((T *)0)->elements_mtl)> { static constexpr uint bytes = 0; };
