@@ -93,8 +93,8 @@ FLOATS_MTL(MIX_MTL)
 #else
 #define VECTOR_AS_FLOATS_1_MTL(name, f, n) inline float##n name(float##n x) { return f(x); } inline half##n name(half##n x) { return convert_half##n(f(convert_float##n(x))); }
 #define VECTOR_AS_FLOATS_2_MTL(name, f, n) inline float##n name(float##n x, float##n y) { return f(x, y); } inline half##n name(half##n x, half##n y) { return convert_half##n(f(convert_float##n(x), convert_float##n(y))); }
-#define AS_FLOATS_1_MTL(name, f) VECTOR_AS_FLOATS_1_MTL(name, f, ) VECTOR_AS_FLOATS_1_MTL(name, f, 2) VECTOR_AS_FLOATS_1_MTL(name, f, 3) VECTOR_AS_FLOATS_1_MTL(name, f, 4)
-#define AS_FLOATS_2_MTL(name, f) VECTOR_AS_FLOATS_2_MTL(name, f, ) VECTOR_AS_FLOATS_2_MTL(name, f, 2) VECTOR_AS_FLOATS_2_MTL(name, f, 3) VECTOR_AS_FLOATS_2_MTL(name, f, 4)
+#define AS_FLOATS_1_MTL(name, f) VECTOR_AS_FLOATS_1_MTL(name, f, ) VECTOR_AS_FLOATS_1_MTL(name, f, 2) VECTOR_AS_FLOATS_1_MTL(name, f, 3) VECTOR_AS_FLOATS_1_MTL(name, f, 4) VECTOR_AS_FLOATS_1_MTL(name, f, 8) VECTOR_AS_FLOATS_1_MTL(name, f, 16)
+#define AS_FLOATS_2_MTL(name, f) VECTOR_AS_FLOATS_2_MTL(name, f, ) VECTOR_AS_FLOATS_2_MTL(name, f, 2) VECTOR_AS_FLOATS_2_MTL(name, f, 3) VECTOR_AS_FLOATS_2_MTL(name, f, 4) VECTOR_AS_FLOATS_2_MTL(name, f, 8) VECTOR_AS_FLOATS_2_MTL(name, f, 16)
 #endif
 
 //@ exp exp2 exp10 : by_components_mtl
