@@ -29,7 +29,7 @@ test: $(VENV)/.installed
 nightly: $(VENV)/.installed
 	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadfile -m nightly
 	MPSGRAD_TEST_GPU_HALVES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/kernels -k "GPU or OneThread or convolution_tiles or convolution_winograd"
-	PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist loadfile -p wide_registers tests/kernels
+	PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist loadfile -p large_cpu tests/kernels
 	for guard in end front; do \
 	  PYTHONPATH=tests MPSGRAD_GUARD=$$guard $(BIN)/python -m pytest -n 2 --dist loadfile -p guard_pages tests/kernels \
 	    || exit 1; \

@@ -22,13 +22,14 @@ FORWARD, BACKWARD = "normalize_by_channels", "normalization_gradient_by_channels
 
 
 @pytest.fixture(autouse=True)
-def few_registers() -> Iterator[None]:
-    """The kernels of CPUs with 16 registers of eight floats."""
-    tuning = mg.default_device().tuning
-    before = tunables(tuning)
-    set_tunables(tuning, before.with_number("convolution_by_eights", ALWAYS))
+def few_registers_and_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The kernels of CPUs with 16 registers of eight floats, of which two cores have enough channels each."""
+    device = mg.default_device()
+    monkeypatch.setattr(device, "compute_units", 2)
+    before = tunables(device.tuning)
+    set_tunables(device.tuning, before.with_number("convolution_by_eights", ALWAYS))
     yield
-    set_tunables(tuning, before)
+    set_tunables(device.tuning, before)
 
 
 def names_of(commands: mg.CommandBuffer) -> list[str]:

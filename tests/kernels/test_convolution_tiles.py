@@ -52,6 +52,7 @@ def only_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
         patch.setattr(convolution_direct, "plan_gather", lambda *geometry: None)
+        patch.setattr(convolution_winograd, "pays", lambda *arguments: False)
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         yield
 
