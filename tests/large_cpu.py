@@ -1,7 +1,6 @@
-"""A plug-in for pytest: kernels are planned and rendered as for a CPU with AVX-512 and 16 cores, which this one need not
-be.
+"""A plug-in for pytest: kernels are planned and rendered as for a CPU with AVX-512 and 16 cores, on any CPU.
 
-``PYTHONPATH=tests pytest -p large_cpu tests/kernels`` runs the kernels of those CPUs on any other.
+``PYTHONPATH=tests pytest -p large_cpu tests/kernels`` runs the kernels of those CPUs.
 """
 
 from __future__ import annotations
