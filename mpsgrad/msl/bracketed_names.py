@@ -11,36 +11,39 @@ from mpsgrad.msl.type_names import type_names
 
 _BEHIND = frozenset({";", "=", ",", "[", "{", "("})
 _SPECIFIERS = ADDRESS_SPACES | {"const", "constexpr", "volatile", "static", "unsigned", "signed", "metal", "::"}
+_NO_TYPES = frozenset({"if", "while", "for", "switch", "return"})
 _CLASSES = frozenset({"struct", "class", "union", "enum"})
 
 
 def without_bracketed_names(tokens: list[Token]) -> list[Token]:
     """``tokens`` without the brackets around names that statements declare."""
-    following = (index for index in range(1, len(tokens) - 3) if _follows_name(tokens, index))
-    places = [index for index in following if _is_bracketed(tokens, index)]
+    openings = [index for index, token in enumerate(tokens) if token.text == "("]
+    following = (index for index in openings if index and _follows_name(tokens, index))
+    places = [each for each in following if _is_bracketed(tokens, each) and _begins_statement(tokens, each - 1)]
     if not places:
         return tokens
     types = _types(tokens)
     dropped: set[int] = set()
     for index in places:
-        begins = _is_type(tokens, index - 1, types) and tokens[index + 1].text not in types
-        if begins and index not in dropped and _begins_statement(tokens, index - 1):
+        is_declared = _is_type(tokens, index - 1, types) and tokens[index + 1].text not in types
+        if is_declared and index not in dropped:
             dropped |= _brackets(tokens, index)
     return [token for index, token in enumerate(tokens) if index not in dropped]
 
 
 def _is_bracketed(tokens: Sequence[Token], index: int) -> bool:
     """Whether a name in brackets, perhaps with extents, opens at ``index`` that may be declared there."""
-    if tokens[index].text != "(" or tokens[index + 1].kind != IDENTIFIER:
-        return False
     end = index + 2
-    while tokens[end].text == "[":
+    if end >= len(tokens) or tokens[index].text != "(" or tokens[index + 1].kind != IDENTIFIER:
+        return False
+    while end < len(tokens) and tokens[end].text == "[":
         end = matching(tokens, end) + 1
-    return tokens[end].text == ")" and end + 1 < len(tokens) and tokens[end + 1].text in _BEHIND
+    return end + 1 < len(tokens) and tokens[end].text == ")" and tokens[end + 1].text in _BEHIND
 
 
 def _follows_name(tokens: Sequence[Token], index: int) -> bool:
-    return tokens[index - 1].kind == IDENTIFIER or tokens[index - 1].text == ">"
+    before = tokens[index - 1]
+    return before.kind == IDENTIFIER and before.text not in _NO_TYPES or before.text == ">"
 
 
 def _types(tokens: Sequence[Token]) -> set[str]:
@@ -67,19 +70,21 @@ def _name(tokens: Sequence[Token], index: int) -> int:
 def _begins_statement(tokens: Sequence[Token], index: int) -> bool:
     """Whether a statement begins with the type that ends at ``index``."""
     start = _name(tokens, index) - 1
-    while tokens[start].text in _SPECIFIERS:
+    while start > 0 and tokens[start].text in _SPECIFIERS:
         start -= 1
+    if start < 0:
+        return False
     before = tokens[start].text
     return before in (";", "}") or before == "(" and tokens[start - 1].text == "for" or _opens_block(tokens, start)
 
 
 def _opens_block(tokens: Sequence[Token], index: int) -> bool:
     """Whether the brace at ``index`` begins statements, and no values or members."""
-    if tokens[index].text != "{":
-        return False
-    before = tokens[index - 1].text
-    opens = before in (")", ";", "}", "else", "do", "const", "(") or before in ADDRESS_SPACES
-    return opens or _opens_block(tokens, index - 1)
+    first = index
+    while first >= 0 and tokens[first].text == "{":
+        first -= 1
+    before = tokens[first].text if 0 <= first < index else ""
+    return before in (")", ";", "}", "else", "do", "const", "(") or before in ADDRESS_SPACES
 
 
 def _brackets(tokens: Sequence[Token], index: int) -> set[int]:

@@ -188,11 +188,13 @@ def test_what_random_edits_found() -> None:
     survives("using a /= uint2 void f() {}")
     survives("kernel void f(device float* x) { threadgroup ; }")
     survives("kernel void f(device float* x [[buffer(1if)]]) {}")
+    survives("kernel void f() { x (a[1]")
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "{" * 5000, "namespace a {" * 3000, "namespace a {" * 1500 + "}" * 1500, "#if 1\n" * 5000, "a<" * 5000, "[[" * 3000,
                                   "#define A B B\n" + "".join(f"#define {chr(66 + k)} {chr(67 + k)} {chr(67 + k)}\n" for k in range(24)) + "A",
-                                  "#if " + "(" * 5000, "#if " + "!" * 5000, "template <" * 2000, "x = (" * 4000])  # fmt: skip
+                                  "#if " + "(" * 5000, "#if " + "!" * 5000, "template <" * 2000, "x = (" * 4000,
+                                  "kernel void f() {" + "{" * 3000 + "float (a) = 1;"])  # fmt: skip
 def test_deep_nesting_gives_an_error(text: str) -> None:
     with pytest.raises(ShaderError):
         translate(text, "opencl")
