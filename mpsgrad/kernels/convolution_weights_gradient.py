@@ -43,8 +43,8 @@ MOST_CHANNELS_OF_GROUP = 32
 """Of the source, that such threads take of groups: with more, simdgroups are as fast. Measured."""
 SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
-FEW_OUTPUTS = 4
-"""So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``."""
+FEW_OUTPUTS, FEW_TAPS = 4, 16
+"""So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``, and for so many taps."""
 FEW_PIXELS, FEW_PIXELS_APART, APART, ROW_OUTPUTS = 8, 64, 256, 4
 """Up to so many pixels, or so many whose distance is no multiple of the third number of floats, a thread writes all
 weights of so many output channels: what lies that far apart shares few places in the nearest cache."""
@@ -93,6 +93,7 @@ FAMILY = ShaderFamily(
         "eight_outputs": EIGHTS_OUTPUTS,
         "single_outputs": SINGLE_OUTPUTS,
         "few_outputs": FEW_OUTPUTS,
+        "few_taps": FEW_TAPS,
         "row_outputs": ROW_OUTPUTS,
         "pixels_ahead": PIXELS_AHEAD,
         "eight_pixels": EIGHTS_PIXELS,
@@ -304,7 +305,12 @@ def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _T
         row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         return _Tiles("few", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
     if not geometry.replicates and _is_by_eights(geometry, by_eights, is_cached):
-        row_tiles = SINGLE_EIGHT if channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS else EIGHTS_CHANNELS
+        if outputs < SINGLE_OUTPUTS:
+            lane_tiles = ceiling_divide(geometry.inputs, EIGHTS_CHANNELS)
+            weight_tiles = ceiling_divide(geometry.taps, FEW_TAPS) * lane_tiles
+            of_eights = EIGHTS_CHANNELS, EIGHTS_THREADS_WANTED
+            return _Tiles("dense_few_outputs_of_eights", 1, lane_tiles, weight_tiles, *of_eights)
+        row_tiles = SINGLE_EIGHT if channels <= SINGLE_EIGHT else EIGHTS_CHANNELS
         lane_tiles = ceiling_divide(geometry.inputs, row_tiles)
         needs_few_threads = by_eights == ALWAYS and geometry.pixels <= MOST_PIXELS_OF_FEW_THREADS
         of_eights = EIGHTS_CHANNELS, FEW_THREADS_WANTED if needs_few_threads else EIGHTS_THREADS_WANTED

@@ -215,7 +215,8 @@ def names(layer: Layer) -> tuple[str, str, str]:
         ran = [dispatch.function.name for dispatch in commands._dispatches]
         (chosen,) = (name for name in ran if name.startswith("convolution"))
         prefix = {1: "convolution_gradient_data_", 2: "convolution_gradient_weights_"}.get(int(option), "convolution_")
-        chosen = chosen.removesuffix("_of_eights").removesuffix("_of_few").removesuffix("_of_blocks")
+        for suffix in "_of_eights", "_of_few", "_of_blocks", "_few_outputs":
+            chosen = chosen.removesuffix(suffix)
         found.append(chosen.removeprefix(prefix).removeprefix("convolution_"))
     return found[0], found[1], found[2]
 
@@ -419,6 +420,24 @@ def test_splits_of_gradients_for_weights_where_there_are_few_registers(size, inp
         assert "convolution_gradient_weights_dense_of_eights" in kernels
         assert ("sum_of_splits" in kernels) == has_splits
         check_against_the_references(layer, runs=2)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "window", "options"),
+    [
+        (37, 5, (5, 5), {"padding": (2, 2)}),
+        (23, 7, (2, 3), {"padding": (0, 1), "stride": (2, 3)}),
+        (42, 6, (3, 1), {"groups": 3, "dilation": (2, 1)}),
+    ],
+    ids=["two_tiles_of_taps", "two_of_outputs", "groups"],
+)
+def test_weights_of_few_outputs_where_there_are_few_registers(inputs, outputs, window, options):
+    layer = make((9, 8), inputs, outputs, window, images=3, **options)
+    with always_by_eights():
+        kernels = check_additions_to_a_state(layer)
+        assert "convolution_gradient_weights_dense_few_outputs_of_eights" in kernels
+        check_against_the_references(layer)
 
 
 def check_width_of_tiles(
