@@ -45,6 +45,8 @@ SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
 FEW_OUTPUTS, FEW_TAPS = 4, 16
 """So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``, and for so many taps."""
+MOST_FEW_OUTPUTS, MOST_FEW_OF_ONE_TAP, FEWEST_COLUMNS = 12, 8, 12
+"""Up to so many, or so many for one tap, where there are 16 registers and rows have so many pixels. Measured."""
 FEW_PIXELS, FEW_PIXELS_APART, APART, ROW_OUTPUTS = 8, 64, 256, 4
 """Up to so many pixels, or so many whose distance is no multiple of the third number of floats, a thread writes all
 weights of so many output channels: what lies that far apart shares few places in the nearest cache."""
@@ -305,19 +307,24 @@ def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _T
         row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         return _Tiles("few", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
     if not geometry.replicates and _is_by_eights(geometry, by_eights, is_cached):
-        if outputs < SINGLE_OUTPUTS:
+        needs_few_threads = by_eights == ALWAYS and geometry.pixels <= MOST_PIXELS_OF_FEW_THREADS
+        of_eights = EIGHTS_CHANNELS, FEW_THREADS_WANTED if needs_few_threads else EIGHTS_THREADS_WANTED
+        if outputs < SINGLE_OUTPUTS or (by_eights == ALWAYS and _has_few_outputs(geometry)):
             lane_tiles = ceiling_divide(geometry.inputs, EIGHTS_CHANNELS)
             weight_tiles = ceiling_divide(geometry.taps, FEW_TAPS) * lane_tiles
-            of_eights = EIGHTS_CHANNELS, EIGHTS_THREADS_WANTED
             return _Tiles("dense_few_outputs_of_eights", 1, lane_tiles, weight_tiles, *of_eights)
         row_tiles = SINGLE_EIGHT if channels <= SINGLE_EIGHT else EIGHTS_CHANNELS
         lane_tiles = ceiling_divide(geometry.inputs, row_tiles)
-        needs_few_threads = by_eights == ALWAYS and geometry.pixels <= MOST_PIXELS_OF_FEW_THREADS
-        of_eights = EIGHTS_CHANNELS, FEW_THREADS_WANTED if needs_few_threads else EIGHTS_THREADS_WANTED
         return _Tiles("dense_of_eights", row_tiles, lane_tiles, geometry.taps * lane_tiles, *of_eights)
     row_tiles = ceiling_divide(outputs, ROWS)
     lane_tiles = ceiling_divide(_groups_in_rows(groups, geometry.group_outputs) * channels, LANES)
     return _Tiles("dense", row_tiles, lane_tiles, geometry.taps * row_tiles * lane_tiles)
+
+
+def _has_few_outputs(geometry: ConvolutionGeometry) -> bool:
+    """Whether all taps are to read a row of pixels in turn where there are 16 registers."""
+    most = MOST_FEW_OUTPUTS if geometry.taps > 1 else MOST_FEW_OF_ONE_TAP
+    return geometry.outputs <= most and geometry.result[4] >= FEWEST_COLUMNS
 
 
 def _rows_per_split(geometry: ConvolutionGeometry, of_weights: _Tiles) -> int:

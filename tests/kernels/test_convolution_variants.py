@@ -414,7 +414,7 @@ def test_weights_of_some_channels_of_gradients_that_lie_apart():
     ids=["few_pixels_of_many_tiles", "few_tiles", "many_pixels"],
 )
 def test_splits_of_gradients_for_weights_where_there_are_few_registers(size, inputs, kernel, has_splits):
-    layer = make(size, inputs, 9, kernel, padding=(1, 1), images=3)
+    layer = make(size, inputs, 13, kernel, padding=(1, 1), images=3)
     with always_by_eights():
         kernels = check_additions_to_a_state(layer)
         assert "convolution_gradient_weights_dense_of_eights" in kernels
@@ -428,12 +428,13 @@ def test_splits_of_gradients_for_weights_where_there_are_few_registers(size, inp
     [
         (37, 5, (5, 5), {"padding": (2, 2)}),
         (23, 7, (2, 3), {"padding": (0, 1), "stride": (2, 3)}),
+        (17, 11, (1, 2), {"padding": (0, 3)}),
         (42, 6, (3, 1), {"groups": 3, "dilation": (2, 1)}),
     ],
-    ids=["two_tiles_of_taps", "two_of_outputs", "groups"],
+    ids=["two_tiles_of_taps", "two_of_fours", "two_of_sixes", "groups"],
 )
 def test_weights_of_few_outputs_where_there_are_few_registers(inputs, outputs, window, options):
-    layer = make((9, 8), inputs, outputs, window, images=3, **options)
+    layer = make((5, 8), inputs, outputs, window, images=3, **options)
     with always_by_eights():
         kernels = check_additions_to_a_state(layer)
         assert "convolution_gradient_weights_dense_few_outputs_of_eights" in kernels
