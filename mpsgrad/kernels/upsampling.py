@@ -56,12 +56,12 @@ ROWS_OF_COLUMNS, FEWEST_THREADS_OF_COLUMNS = 4, 1 << 16
 """A thread of a GPU owns so many pixels below each other of what is interpolated, where that leaves so many threads."""
 MOST_IN_ROW = 4096
 """Numbers of a row of pixels that a thread of a CPU keeps in its nearest cache."""
-MOST_IN_TILE, MOST_COLUMNS, MOST_READERS = 4096, 1024, 64
+MOST_IN_TILE, MOST_COLUMNS, MOST_READERS = 8192, 1024, 64
 """Of gradients on CPUs: numbers of a row of outputs, added up along y, and pixels that a thread makes of these at a
 time; and rows of outputs that read a pixel."""
 FEWEST_CHANNELS_ALONE, MOST_OUTPUTS_ALONE = 48, 3
 """On CPUs: without weights pixels of so many channels add up so few outputs along each axis faster by themselves."""
-CHANNELS_OF_BLOCK = 128
+CHANNELS_OF_BLOCK = 512
 """It takes no more channels at once: tiles are to have some columns, as the outputs at both ends are read twice."""
 FAMILY = ShaderFamily(
     "upsampling",
