@@ -141,12 +141,18 @@ def flag(owner: str, argument: str, value: Any) -> bool:
 
 
 def member(owner: str, argument: str, kind: type[AnyEnum], value: Any) -> AnyEnum:
-    """``value`` as a member of the enumeration ``kind``; raises ``FormatError`` if there is none."""
+    """``value``, a member of the enumeration ``kind``, its number, or its name in any case, as a member.
+
+    Raises ``FormatError`` if there is none.
+    """
     try:
-        return kind(value)
-    except ValueError:
+        return kind(kind[value.upper()] if isinstance(value, str) else value)
+    except (KeyError, ValueError):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be {article} {kind.__name__}") from None
+        names = ", ".join(name.lower() for name in kind.__members__)
+        raise FormatError(
+            f"{owner}: {argument} is {value!r}; it has to be {article} {kind.__name__} or one of {names}"
+        ) from None
 
 
 def integers(owner: str, argument: str, value: Any, count: int, minimum: int | None = None) -> tuple[int, ...]:

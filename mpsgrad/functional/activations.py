@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import run_both, run_forward, run_gradient
 from mpsgrad.functional.kept import kept
+from mpsgrad.geometry import member
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
 from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
@@ -61,12 +61,7 @@ def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
 
 
 def _neuron(cls: type[Neuron | NeuronGradient], neuron_type: str | NeuronType, /, **parameters: Any) -> Any:
-    if isinstance(neuron_type, str):
-        if neuron_type.upper() not in NeuronType.__members__:
-            names = ", ".join(name.lower() for name in NeuronType.__members__)
-            raise FormatError(f"neuron: neuron_type is {neuron_type!r}; it has to be one of {names}")
-        neuron_type = NeuronType[neuron_type.upper()]
-    return cls(NeuronDescriptor(neuron_type, **parameters))
+    return cls(NeuronDescriptor(member("neuron", "neuron_type", NeuronType, neuron_type), **parameters))
 
 
 def neuron(source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:

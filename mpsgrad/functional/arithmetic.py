@@ -10,6 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import array_like, image_of
 from mpsgrad.functional.kept import kept
+from mpsgrad.geometry import member
 from mpsgrad.kernels.arithmetic import Add, Arithmetic, Compare, ComparisonType, Divide, Multiply, Subtract
 from mpsgrad.kernels.arithmetic_gradient import (
     AddGradient,
@@ -139,11 +140,7 @@ def compare(
     It is ``"equal"``, ``"not_equal"``, ``"less"``, ``"less_or_equal"``, ``"greater"`` or ``"greater_or_equal"``;
     ``|x - y| <= threshold`` is equality. Source: ``Compare``.
     """
-    if isinstance(comparison, str):
-        if comparison.upper() not in ComparisonType.__members__:
-            names = ", ".join(name.lower() for name in ComparisonType.__members__)
-            raise FormatError(f"compare: comparison is {comparison!r}; it has to be one of {names}")
-        comparison = ComparisonType[comparison.upper()]
+    comparison = member("compare", "comparison", ComparisonType, comparison)
     kernel, *images = _arithmetic(Compare, primary, secondary, {})
     kernel.comparison_type, kernel.threshold = comparison, threshold
     with CommandBuffer() as commands:

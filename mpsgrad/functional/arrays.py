@@ -46,15 +46,6 @@ def padding_of(value: str | Pair | Padding) -> Padding:
     return ExplicitPadding(x=x, y=y)
 
 
-def edge_mode_of(value: str | EdgeMode) -> EdgeMode:
-    """What the argument ``edge_mode`` means."""
-    if isinstance(value, str):
-        if value.upper() not in ("ZERO", "CLAMP"):
-            raise FormatError(f"edge_mode is {value!r}; it has to be 'zero' or 'clamp'")
-        return EdgeMode[value.upper()]
-    return value
-
-
 def array_of(name: str, value: Any) -> np.ndarray:
     """``value``, the argument ``name``, as a C-contiguous array."""
     require_unmasked(name, value)
@@ -145,5 +136,5 @@ def dilated_window_of(kernel: Pair, stride: Pair, dilation: Pair) -> dict[str, A
 def with_edges(kernel: Any, padding: str | Pair | Padding, edge_mode: str | EdgeMode) -> Any:
     """``kernel``, which outside its source works as these arguments say."""
     kernel.padding = padding_of(padding)
-    kernel.edge_mode = edge_mode_of(edge_mode)
+    kernel.edge_mode = edge_mode
     return kernel

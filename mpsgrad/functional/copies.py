@@ -116,10 +116,7 @@ def _pad(before: Any, after: Any, edge_mode: str | EdgeMode, fill: Any) -> Pad:
         sizes.append((x, y, channel))
     fills = None if np.ndim(fill) == 0 else fill
     kernel = Pad(sizes[0], sizes[1], fills)
-    if isinstance(edge_mode, str) and edge_mode.upper() not in EdgeMode.__members__:
-        names = ", ".join(name.lower() for name in EdgeMode.__members__)
-        raise FormatError(f"edge_mode is {edge_mode!r}; it has to be one of {names}")
-    kernel.edge_mode = EdgeMode[edge_mode.upper()] if isinstance(edge_mode, str) else edge_mode
+    kernel.edge_mode = edge_mode
     if fills is None:
         kernel.fill_value = fill
     return kernel

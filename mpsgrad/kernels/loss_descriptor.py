@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import flag, integer, real
+from mpsgrad.geometry import flag, integer, member, real
 
 
 @archivable
@@ -46,23 +46,12 @@ _LIMITS: dict[str, tuple[float | None, float | None]] = {
 """The smallest and the largest value of each number of a descriptor."""
 
 
-def member_of(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> Any:
-    """``value``, a member of ``kind`` or its name in any case, as a member; raises ``FormatError`` if it is none."""
-    if isinstance(value, str):
-        if value.upper() in kind.__members__:
-            return kind[value.upper()]
-    elif value in set(kind):
-        return kind(value)
-    names = ", ".join(name.lower() for name in kind.__members__)
-    raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a {kind.__name__} or one of {names}")
-
-
 @archivable
 @dataclass(frozen=True)
 class LossDescriptor:
     """What a loss computes. Source: ``MPSCNNLossDescriptor``.
 
-    ``loss_type`` and ``reduction_type`` are enum members or their names in lower case. ``weight`` multiplies every
+    ``loss_type`` and ``reduction_type`` are enum members or their names. ``weight`` multiplies every
     element where no weights image is given; ``label_smoothing`` in [0, 1] moves the labels of softmax cross-entropy
     toward ``1 / number_of_classes`` and those of sigmoid cross-entropy toward 1/2. ``epsilon`` is added to what ``log``
     takes logarithms of, and ``delta`` is where ``huber`` turns into a straight line. Raises ``FormatError`` for an
@@ -81,9 +70,9 @@ class LossDescriptor:
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
-        object.__setattr__(self, "loss_type", member_of(owner, "loss_type", LossType, self.loss_type))
+        object.__setattr__(self, "loss_type", member(owner, "loss_type", LossType, self.loss_type))
         object.__setattr__(
-            self, "reduction_type", member_of(owner, "reduction_type", LossReductionType, self.reduction_type)
+            self, "reduction_type", member(owner, "reduction_type", LossReductionType, self.reduction_type)
         )
         for name, limits in _LIMITS.items():
             object.__setattr__(self, name, real(owner, name, getattr(self, name), *limits))

@@ -13,7 +13,7 @@ from mpsgrad.archive import archivable
 from mpsgrad.data_type import float_values
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import LARGEST_FLOAT, real
+from mpsgrad.geometry import LARGEST_FLOAT, member, real
 from mpsgrad.shader import ParameterStruct
 
 NEURON = ParameterStruct("Neuron", a="float", b="float", c="float")
@@ -89,7 +89,7 @@ class NeuronDescriptor:
     Apple's headers print another derivative in two places, where ours is the derivative of f: RELUN above b (printed:
     b) and the second term of GELU (printed: twice as large).
 
-    ``neuron_type`` is a ``NeuronType`` or its name in lower case. ``a``, ``b`` and ``c`` left out take the defaults.
+    ``neuron_type`` is a ``NeuronType`` or its name. ``a``, ``b`` and ``c`` left out take the defaults.
     ``data``, an array or the bytes of one, has one slope for each feature channel that is processed, for PRELU only; it
     is copied. The descriptor cannot be changed: ``dataclasses.replace`` makes another.
 
@@ -108,7 +108,7 @@ class NeuronDescriptor:
     # objc: +cnnNeuronDescriptorWithType:a:b:
     # objc: +cnnNeuronDescriptorWithType:a:b:c:
     def __post_init__(self) -> None:
-        kind = _neuron_type(self.neuron_type)
+        kind = member("NeuronDescriptor", "neuron_type", NeuronType, self.neuron_type)
         object.__setattr__(self, "neuron_type", kind)
         for name, default in zip("abc", _DEFAULTS.get(kind, (0.0, 0.0, 0.0)), strict=True):
             value = getattr(self, name)
@@ -179,18 +179,6 @@ def require_neuron_descriptor(owner: str, argument: str, value: Any) -> NeuronDe
     if not isinstance(value, NeuronDescriptor):
         raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a NeuronDescriptor")
     return value
-
-
-def _neuron_type(value: Any) -> NeuronType:
-    if isinstance(value, str) and value in NEURON_TYPE_NAMES:
-        return NeuronType(NEURON_TYPE_NAMES.index(value))
-    try:
-        return NeuronType(value)
-    except ValueError:
-        raise FormatError(
-            f"NeuronDescriptor: neuron_type is {value!r}; it has to be a NeuronType or one of "
-            f"{', '.join(NEURON_TYPE_NAMES)}"
-        ) from None
 
 
 def _slopes(data: Any) -> np.ndarray:

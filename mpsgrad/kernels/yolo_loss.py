@@ -13,11 +13,11 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.data_type import float_values
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import flag, real
+from mpsgrad.geometry import flag, member, real
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, Regions
 from mpsgrad.kernels.loss import Loss, LossKernel
-from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType, member_of
+from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_soft_max import add_reduction
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
@@ -113,7 +113,7 @@ class YOLOLossDescriptor:
     def __post_init__(self) -> None:
         owner = type(self).__name__
         object.__setattr__(self, "anchor_boxes", _anchors(owner, self.anchor_boxes))
-        reduction = member_of(owner, "reduction_type", LossReductionType, self.reduction_type)
+        reduction = member(owner, "reduction_type", LossReductionType, self.reduction_type)
         object.__setattr__(self, "reduction_type", reduction)
         for name in ("rescore", "reduce_across_batch"):
             object.__setattr__(self, name, flag(owner, name, getattr(self, name)))

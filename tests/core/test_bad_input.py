@@ -172,7 +172,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too many values": (
         lambda: mg.Vector(2**31), Geometry, "Vector: length is 2147483648; the largest vector has 2147483647"),
     "an unknown format": (
-        lambda: mg.ImageDescriptor("float32"), Format, "channel_format is 'float32'; .* FeatureChannelFormat"),
+        lambda: mg.ImageDescriptor("float64"), Format, "channel_format is 'float64'; .* FeatureChannelFormat"),
     "a format out of range": (lambda: mg.ImageDescriptor(9), Format, "channel_format is 9"),
     "a format that images do not have": (
         lambda: mg.ImageDescriptor(mg.FeatureChannelFormat.UNORM8), NotImplementedError, "UNORM8.*FLOAT16 or FLOAT32"),
@@ -591,7 +591,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: mg.ConvolutionDataSource.from_arrays(np.zeros((1, 1, 1, 1), np.float32), label=1), Format,
         "from_arrays: label is 1; it has to be a text or None"),
     "options in words": (
-        lambda: kernel(options="verbose"), Format, "SoftMax: options is 'verbose'; it has to be a KernelOptions"),
+        lambda: kernel(options="loud"), Format, "SoftMax: options is 'loud'; it has to be a KernelOptions or one of"),
     "a flag in words": (
         lambda: mg.OptimizerDescriptor(apply_gradient_clipping="no"), Format,
         "OptimizerDescriptor: apply_gradient_clipping is 'no'; it has to be True or False"),

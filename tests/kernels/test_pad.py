@@ -267,7 +267,7 @@ BAD_INPUT = {
         "PadGradient: gradient_state was made by Slice; it has to be made by Pad"),
     "an unknown edge mode by name": (
         lambda: functional.pad(X, (1, 1), (1, 1), edge_mode="wrap"), mg.FormatError,
-        "edge_mode is 'wrap'; it has to be one of zero, clamp, mirror, mirror_with_edge, constant"),
+        "Pad: edge_mode is 'wrap'; it has to be an EdgeMode or one of zero, clamp, mirror, mirror_with_edge, constant"),
     "a padding that is one number": (
         lambda: functional.pad(X, 1, (1, 1)), mg.FormatError, "before is 1; it has to be (y, x) or (y, x, channels)"),
 }  # fmt: skip
