@@ -78,12 +78,12 @@ COLUMN_ROWS = 7
 """On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
 load."""
 
-MOST_IN_TILE = 2048
-"""Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many."""
-CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
-"""Up to so many channels have tiles of columns, and fewer where windows are wide: the second number at least."""
-CHANNELS_WITHOUT_HALO = 512
-"""Up to so many where tiles share no windows: then pixels are written in long pieces."""
+MOST_IN_TILE, MOST_IN_TILE_OF_GRADIENT = 2048, 4096
+"""Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many. Gradients of eight channels
+and more have two kinds of them."""
+CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 512, 16
+"""Up to so many channels have tiles of columns, and fewer where windows are wide: the second number at least. Parts of
+pixels are short pieces, which lie far apart."""
 THREADS_BY_TILES_PER_UNIT = 8
 SHARES_PER_UNIT = 4
 """So many are even enough, whatever the number of compute units."""
@@ -128,6 +128,7 @@ _CONSTANTS: dict[str, Any] = {
     "largest_recorded_window": LARGEST_RECORDED_WINDOW,
     "is_for_large_windows": False,
     "most_in_tile": MOST_IN_TILE,
+    "most_in_tile_of_gradient": MOST_IN_TILE_OF_GRADIENT,
     "columns_of_taps": COLUMNS_OF_TAPS,
     "few_at_once": False,
     "doubles": False,
@@ -368,18 +369,15 @@ def require_positions(owner: str, window: tuple[int, ...], width: int, height: i
             )
 
 
-def shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
+def shares_of_channels(channels: int, strides: int, stride: int, most_in_tile: int = MOST_IN_TILE) -> int | None:
     """Into how many shares channels are cut, so that tiles have some columns; None if windows are too wide for that.
 
     ``strides`` of pixels cover a window.
     """
     halo = (strides - 1) * stride
-    most = max(
-        FEWEST_CHANNELS_OF_TILE,
-        min(CHANNELS_OF_TILE if halo else CHANNELS_WITHOUT_HALO, MOST_IN_TILE // (2 * halo + 1)),
-    )
+    most = max(FEWEST_CHANNELS_OF_TILE, min(CHANNELS_OF_TILE, most_in_tile // (2 * halo + 1)))
     shares = -(-channels // most)
-    return None if MOST_IN_TILE // -(-channels // shares) <= halo else shares
+    return None if most_in_tile // -(-channels // shares) <= halo else shares
 
 
 def shares_of_rows(device: Device, shares: int, most: int) -> int:

@@ -251,10 +251,11 @@ def test_a_thread_adds_winners_to_its_own_rows_only(dtype):
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("kind", [RECORDED, AVERAGE, L2_NORM], ids=["max", "average", "l2 norm"])
 @pytest.mark.parametrize(
-    ("width", "channels", "size", "stride"), [(320, 7, 3, 1), (37, 130, 3, 1), (300, 7, 5, 2), (301, 7, 2, 3)]
+    ("width", "channels", "size", "stride"),
+    [(320, 7, 3, 1), (37, 130, 3, 1), (17, 530, 3, 1), (300, 7, 5, 2), (301, 7, 2, 3)],
 )
 def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stride, edge, dtype):
-    """Windows that cross from one tile of columns into the next count in both."""
+    """Windows that cross from one tile of columns into the next count in both, and channels may be cut."""
     geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
     check_gradient_of(kind, geometry, channels, edge, dtype, images=3)
 
