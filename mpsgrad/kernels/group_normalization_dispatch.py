@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -78,9 +80,9 @@ are the same bits alone and in a batch."""
 FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 """An image of fewer tiles with more rows is cut into narrower ones: it may be the only one."""
 
-COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
-"""On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
-depend on how many there are."""
+EIGHTS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS, THREADS_OF_CHUNKS = 64, 64, 256, 4
+"""On CPUs: so many eights of columns, of rows that are read twice from nearer caches unless there are few. How an
+image is cut does not depend on how many there are. The last is of a threadgroup."""
 COLUMNS_AT_ONCE, COLUMNS_PER_SUM = 32, 16
 """On CPUs: so many are read at once whose sums fit 16 registers of eight floats; where there are more, so many for each
 sum that a lane of a simdgroup has. What is read in the order of memory comes in time."""
@@ -105,7 +107,8 @@ FAMILY = ShaderFamily(
     {
         **FAMILIES[NeuronType.NONE].constants,
         "per_image": True,
-        "columns_of_thread": COLUMNS_OF_THREAD,
+        "eights_of_thread": EIGHTS_OF_THREAD,
+        "threads_of_chunks": THREADS_OF_CHUNKS,
         "eights_of_table": EIGHTS_OF_TABLE,
         "columns_of_panel": COLUMNS_OF_PANEL,
     },
@@ -145,6 +148,7 @@ class ImagePasses(NormalizationEncoder):
         super().__init__(command_buffer, metal_type, channels, numbers_of_channels, epsilon)
         self.channels_per_group, self.groups = channels_per_group, channels // channels_per_group
         self.images, self.pixels, self.first_image = images, pixels, first_image
+        self._images_of_batch = images
 
     def function(self, name: str) -> Function:
         return FAMILY.function(self.device, name, self.metal_type)
@@ -377,6 +381,37 @@ class _EightPasses(_WholePasses):
 
     needs_means_of_channels = False
 
+    def normalize(self, source: Image, operand: Operand, destination: Image, layout: Layout) -> None:
+        for n, passes in self._passes_in_turn(1):
+            super(_EightPasses, passes).normalize(source, _of_image(n, operand), destination, _at_image(n, layout))
+
+    def differentiate(
+        self,
+        images: tuple[Image, Image],
+        operands: tuple[Operand, Operand],
+        destination: Image,
+        layout: Layout,
+        gradients: tuple[Buffer, Buffer],
+    ) -> None:
+        for n, passes in self._passes_in_turn(2):
+            gradient, source = (_of_image(n, operand) for operand in operands)
+            of_image = _at_image(n, layout)
+            super(_EightPasses, passes).differentiate(images, (gradient, source), destination, of_image, gradients)
+
+    def _passes_in_turn(self, sources: int) -> Iterator[tuple[int | None, _EightPasses]]:
+        """The passes of each image, one after the other where it is large: caches hold more of it from one to the next.
+        Others are taken together, and have number None."""
+        if self.images == 1 or 4 * sources * self.pixels * self.channels <= KEPT_BYTES:
+            yield None, self
+            return
+        for n in range(self.images):
+            passes = copy(self)
+            passes.images, passes.first_image = 1, self.first_image + n
+            yield n, passes
+
+    def _exceeds(self, layouts: Sequence[Layout]) -> bool:
+        return super()._exceeds([(*layout[:7], self._images_of_batch) for layout in layouts])
+
     def _work(self, names: tuple[str, ...], layouts: Sequence[Layout], adds_up: bool = True) -> ChunkedRows:
         merged = merge_pixels(single(layouts))
         rows = rows_of(merged[0])
@@ -390,8 +425,8 @@ class _EightPasses(_WholePasses):
         return ChunkedRows(self.channels, parameters["chunks"], parameters)
 
     def _for_chunks(self, function_name: str, work: ChunkedRows) -> tuple[str, int]:
-        threads = self.images * work.chunks * -(-self.channels // COLUMNS_OF_THREAD)
-        return f"{function_name}_of_eights", -(-threads // THREADS_OF_EIGHTS)
+        threads = self.images * work.chunks * -(-self.channels // (8 * EIGHTS_OF_THREAD))
+        return f"{function_name}_of_eights", -(-threads // THREADS_OF_CHUNKS)
 
     def _partial(self, work: ChunkedRows, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, Buffer]:
         """Memory for the numbers of the chunks; of one chunk they are the ``totals``."""
@@ -433,6 +468,16 @@ class _EightPasses(_WholePasses):
         parameters = self._parameters(work, bool(gradients), self._exceeds(layouts))
         tables = *self.numbers_of_channels, *gradients
         return *self._for_chunks(function_name, work), tables, parameters
+
+
+def _at_image(n: int | None, layout: Layout) -> Layout:
+    """That of image ``n`` alone, or as it is for None."""
+    start, pixel, row, image, width, height, channels, _ = layout
+    return layout if n is None else (start + n * image, pixel, row, image, width, height, channels, 1)
+
+
+def _of_image(n: int | None, operand: Operand) -> Operand:
+    return replace(operand, layout=_at_image(n, operand.layout))
 
 
 @lru_cache(maxsize=512)

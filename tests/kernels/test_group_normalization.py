@@ -173,6 +173,7 @@ def kept_bytes(request, monkeypatch):
 def test_large_images_are_cut_into_chunks(groups):
     check(Case.draw((2, 70, 41, 8), groups))
     check(Case.draw((3, 31, 33, 64), groups))
+    check(Case.draw((1, 17, 17, 532), groups))
     check(Case.draw((2, 21, 33, 20), groups, np.float16))
 
 
