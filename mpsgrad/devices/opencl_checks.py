@@ -30,7 +30,7 @@ SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable")
 ABREAST_OPTIONS = ("-cl-std=CLC++2021",)
 
 BOUNDS, EXTENT, UNINITIALISED, RACE, BARRIER, LANES, DIVISION, LOOP, KINDS = range(9)
-NOTHING, READ, WRITE, UPDATE, DESIGNATE, PLACE, ATOMIC, ATOMIC_READ, ATOMIC_WRITE = range(9)
+NOTHING, READ, WRITE, UPDATE, DESIGNATE, LEND, PLACE, ATOMIC, ATOMIC_READ, ATOMIC_WRITE = range(10)
 NOWHERE = 0xFFFFFFFF
 MOST_STEPS = 10_000_000
 
@@ -75,7 +75,7 @@ _CONTEXT = np.dtype(
     + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest")]
     + [
         ("region", _REGION, 96),
-        ("thread", "u4", (LARGEST_THREADGROUP, 9)),
+        ("thread", "u4", (LARGEST_THREADGROUP, 11)),
         ("barriers", "u4", (2, _MOST_BARRIERS)),
         ("own", _OWN, (LARGEST_THREADGROUP, _MOST_OWN)),
         ("spare", "u1", (LARGEST_THREADGROUP, _SPARE_BYTES)),

@@ -22,8 +22,8 @@ from mpsgrad.runtime.tensors import DeviceTensor
 
 _VERBS = {
     checks.READ: "read", checks.WRITE: "write", checks.PLACE: "write", checks.UPDATE: "update",
-    checks.DESIGNATE: "access", checks.ATOMIC: "atomic update", checks.ATOMIC_READ: "atomic load",
-    checks.ATOMIC_WRITE: "atomic store",
+    checks.DESIGNATE: "access", checks.LEND: "access", checks.ATOMIC: "atomic update",
+    checks.ATOMIC_READ: "atomic load", checks.ATOMIC_WRITE: "atomic store",
 }  # fmt: skip
 _DOES = {
     checks.READ: "reads it", checks.WRITE: "writes it", checks.UPDATE: "updates it",
@@ -251,6 +251,9 @@ class _Words:
         name, size = self._memory(record)
         size = size or int(record["size"])
         first = int(record["index"])
+        part = self._checks.sites[int(record["site"])].part
+        if record["region"] >= OWN_NAMES and part not in ("", name):
+            return f"'{part}' of '{name}'"
         if record["region"] >= OWN_NAMES and record["size"] == record["extent"]:
             return f"'{name}'"
         if first % size == 0 and size == record["size"]:

@@ -300,6 +300,15 @@ kernel void f(device const uint* keys, device uint* y, {I}, {T}) {{
     {BARRIER};
     if (t < 4) y[t] = <<bins[t]||atomic_load_explicit(&bins[t], memory_order_relaxed)>>;
 }}""", 32, lambda: (np.arange(32, dtype=np.uint32) % 4, np.zeros(4, np.uint32)), ("data-race",), "data race on element 0 of 'bins': thread 4 updates it, thread 0 writes it here too", {"threadgroup": 32}),
+    Defect("a counter's beginning", f"""
+kernel void f(device uint* y, {I}, {T}) {{
+    threadgroup atomic_uint count;
+    if (t < 2) atomic_store_explicit(&count, 0, memory_order_relaxed);
+    <<||{BARRIER};>>
+    atomic_fetch_add_explicit(&count, 1, memory_order_relaxed); // here
+    {BARRIER};
+    y[i] = atomic_load_explicit(&count, memory_order_relaxed);
+}}""", 32, lambda: (np.zeros(32, np.uint32),), ("data-race",), "data race on element 0 of 'count': thread 1 updates it atomically, thread 0 stores it atomically in line 5, with no barrier", {"threadgroup": 32}),
     Defect("one thread's result", f"""
 kernel void f(device const float* x, device float* y, {I}, {T}) {{
     threadgroup float scale;
@@ -328,12 +337,15 @@ kernel void f(device const float* x, device float* y, {I}, {T}) {{
 }}""", 64, floats(64, 64), ("data-race",), "data race on element 32 of 'part': thread 32 writes it, thread 0 reads it in line 7", {"threadgroup": 64}),
     # Barriers and simdgroups.
     Defect("a barrier for some threads", f"""
+static float swapped(threadgroup float* s, uint t) {{
+    s[t] = t;
+    {BARRIER}; // here
+    return s[t ^ 1];
+}}
 kernel void f(device float* y, {I}, {T}) {{
-    if (<<t < 16||i < 1000>>) {{
-        {BARRIER}; // here
-    }}
-    y[i] = 1;
-}}""", 64, floats(64), ("divergent-barrier",), "only 16 of 64 threads of the threadgroup come to this barrier: thread 16 does not", {"threadgroup": 64}),
+    threadgroup float s[64];
+    y[i] = <<t >= 16||i < 1000>> ? swapped(s, t) : 1;
+}}""", 64, floats(64), ("divergent-barrier",), "only 48 of 64 threads of the threadgroup come to this barrier: thread 0 does not", {"threadgroup": 64}),
     Defect("barriers in both branches", f"""
 kernel void f(device float* y, {I}, {T}) {{
     if (<<t % 2 == 0||i < 1000>>) {{

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Literal
 
 from mpsgrad.msl.analysis.calls import name_place
-from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Source
+from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source
 from mpsgrad.msl.instrument.edits import Edits
+from mpsgrad.msl.instrument.methods import gets_checks, has_followed_methods
 from mpsgrad.msl.instrument.own_variables import holder_of
 from mpsgrad.msl.instrument.scopes import Meaning, Scopes
 from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven, is_swizzle
@@ -18,13 +19,13 @@ from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.tokens import SITE, Token
 
 Context = Literal["none", "read", "write", "update", "designate", "lend", "base", "place", "address"]
-"""What an expression is for: ``designate`` binds a reference to it, ``lend`` one whose elements are checked, ``base``
-is the array of an element that is checked itself, ``place`` is written by what stands around it, and ``address`` is not
-accessed at all."""
+"""What an expression is for: ``designate`` binds a reference to it, which may give it a value unseen, ``lend`` one
+whose accesses are checked, ``base`` is the array of an element that is checked itself, ``place`` is written by what
+stands around it, and ``address`` is not accessed at all."""
 
 _KINDS: dict[str, str] = {
     "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
-    "designate": "DESIGNATE_MTL", "lend": "DESIGNATE_MTL", "base": "DESIGNATE_MTL", "place": "PLACE_MTL",
+    "designate": "DESIGNATE_MTL", "lend": "LEND_MTL", "base": "LEND_MTL", "place": "PLACE_MTL",
 }  # fmt: skip
 _ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
 _OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
@@ -60,11 +61,11 @@ class ExpressionWeaver:
 
     # Sites and insertions.
 
-    def _site(self, start: int, end: int) -> Token:
+    def _site(self, start: int, end: int, part: str = "") -> Token:
         sites = self.woven.sites
         token = self._tokens[start]
         text = "".join(f"{' ' * t.spaced}{t.text}" for t in self._tokens[start:end]).strip()
-        sites.append(Site(token.file, token.line, token.column, text))
+        sites.append(Site(token.file, token.line, token.column, text, part))
         return Token(SITE, str(len(sites) - 1), token.file, token.line, token.column)
 
     def _lane_site(self) -> str:
@@ -104,8 +105,7 @@ class ExpressionWeaver:
         elif kind == "group":
             self._visit(node.parts[0], context, path)
         elif kind == "member":
-            context = "designate" if context == "lend" else context
-            member = () if context in ("designate", "place", "address") else (node.text, *path)
+            member = () if context in ("designate", "lend", "place", "address") else (node.text, *path)
             self._visit(node.parts[0], context, member)
         elif kind == "arrow":
             self._arrow(node, context, path)
@@ -136,7 +136,7 @@ class ExpressionWeaver:
 
     def _name(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         meaning = self._scopes.meaning(node.text) if node.end == node.start + 1 else None
-        if meaning is not None and (meaning.watched is not None or (meaning.is_lent and context == "designate")):
+        if meaning is not None and (meaning.watched is not None or meaning.is_lent):
             self._watch(node, meaning, node.text, context, path)
         if meaning is not None and meaning.watched is not None:
             return
@@ -147,9 +147,9 @@ class ExpressionWeaver:
 
     def _watch(self, node: Node, meaning: Meaning, name: str, context: Context, path: tuple[str, ...]) -> None:
         """Notes the edits for an access to a watched variable, or to what a reference may have been lent of one."""
-        if context in ("none", "base", "address"):
+        if context in ("none", "base", "address", "lend"):
             return
-        site = self._site(node.start, node.end)
+        site = self._site(node.start, node.end, ".".join((name, *path)) if node.kind == "name" else "")
         number = meaning.watched
         if number is not None and path and node.kind == "name":
             number = self._own_name(".".join((name, *path)))
@@ -157,8 +157,7 @@ class ExpressionWeaver:
             self.edits.before(node.start, self._check("lent_mtl", context, path), "(")
             self.edits.after(node.end - 1, ",", site, ")")
         else:
-            check = "lend_mtl" if context == "lend" else "known_mtl"
-            self.edits.before(node.start, self._check(check, context, path), "(", holder_of(name), ",")
+            self.edits.before(node.start, self._check("known_mtl", context, path), "(", holder_of(name), ",")
             self.edits.after(node.end - 1, ",", str(number), ",", site, ")")
 
     def _own_name(self, name: str) -> int:
@@ -199,7 +198,7 @@ class ExpressionWeaver:
         name, root = self._root(base)
         is_watched = root.watched is not None or root.is_lent
         if root.watched is not None or (root.is_lent and context != "place"):
-            self._watch(node, root, name, "designate" if context == "lend" else context, path)
+            self._watch(node, root, name, context, path)
         site = self._site(node.start, base.end)
         self.edits.before(node.start, self._check(AT, context, path), "(")
         opening = (",", "(") if index.kind == "comma" else (",",)
@@ -285,7 +284,7 @@ class ExpressionWeaver:
 
     def _call(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
         function, arguments = node.parts[0], node.parts[1:]
-        if context in ("read", "write", "update", "place") and self._may_refer(function):
+        if context in ("read", "write", "update", "place", "designate") and self._may_refer(function):
             # The call gives a reference to what is accessed.
             self.edits.before(node.start, self._check("given_mtl", context, path), "(")
             self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
@@ -297,12 +296,20 @@ class ExpressionWeaver:
             self._arguments(arguments, frozenset(), may_write=True)
             return
         name = function.text
-        if self._root(function)[1].watched is not None:
+        if self._root(function)[1].watched is not None and not has_followed_methods(self._source, ")"):
             self._visit(function, "designate")
         if name not in self._source.program.functions and self._library_call(node, name, arguments):
             return
         may_write = name in WRITING_FUNCTIONS or name in self._source.struct_bodies or self._scopes.is_variable(name)
+        may_write = may_write or self._is_variadic(name)
         self._arguments(arguments, self._references(name), may_write=may_write)
+
+    def _is_part_of_what_is_given(self, node: Node) -> bool:
+        """Whether ``node`` is what a call of the program's gives a reference to, or a part of that."""
+        node = node.inner
+        while node.kind in ("subscript", "member"):
+            node = node.parts[0].inner
+        return node.kind == "call" and self._may_refer(node.parts[0])
 
     def _may_refer(self, function: Node) -> bool:
         """Whether a function of the program that may be the one that is called gives a reference."""
@@ -314,38 +321,48 @@ class ExpressionWeaver:
     @cached_property
     def _giving_references(self) -> frozenset[str]:
         """The names of such functions; those that objects are called by have a bracket's."""
-        source = self._source
-        names = set()
-        for function in source.functions:
-            place = name_place(function)
-            while source.text(place - 1) in ("::", "operator"):
-                place -= 1 + (source.text(place - 1) == "::")
-            if source.text(place - 1) == "&":
-                names.add(function.name)
-        return frozenset(names)
+        return frozenset(each.name for each in self._source.functions if self._gives_reference(each))
+
+    def _gives_reference(self, function: Function) -> bool:
+        text, place = self._text, name_place(function)
+        while text(place - 1) in ("::", "operator"):
+            place -= 1 + (text(place - 1) == "::")
+        return text(place - 1) == "&"
 
     def _method(self, function: Node, arguments: Sequence[Node]) -> None:
         owner = function.parts[0]
+        is_followed = has_followed_methods(self._source, function.text)
+        context: Context = "lend" if is_followed else "designate"
         if function.kind == "arrow":
             if owner.kind != "this":
-                self.edits.before(function.start, self._check("deref_mtl", "designate"), "(")
+                self.edits.before(function.start, self._check("deref_mtl", context), "(")
                 self.edits.replace(function.place, ",", self._site(owner.start, owner.end), ")", ".")
                 self._visit(owner, "read")
         else:
-            self._visit(owner, "designate")
+            self._visit(owner, context)
         references = self._references(function.text)
-        self._arguments(arguments, references, may_write=not references)
+        may_write = self._is_variadic(function.text) or not (references or is_followed)
+        self._arguments(arguments, references, may_write=may_write)
 
     def _references(self, name: str) -> frozenset[int]:
-        """The positions where a function of this name takes a reference, but to what is a thread's own and read."""
+        """The positions where a function of this name takes a reference, but to what it reads without a check."""
         found = set()
         source = self._source
         for function in source.functions_by_name.get(name, ()):
+            has_checks = gets_checks(source, function)
             for position, (start, end) in enumerate(source.arguments(function.opening)):
                 words = {source.text(index) for index in range(start, end)}
-                if not words.isdisjoint({"&", "&&"}) and not words >= {"thread", "const"}:
+                if not words.isdisjoint({"&", "&&"}) and (has_checks or not words >= {"thread", "const"}):
                     found.add(position)
         return frozenset(found)
+
+    def _is_variadic(self, name: str) -> bool:
+        """Whether a function of this name takes any number of arguments, which it may expand unseen."""
+        source = self._source
+        return any(
+            source.places("...", start=function.opening, end=function.closing)
+            for function in source.functions_by_name.get(name, ())
+        )
 
     def _arguments(
         self, arguments: Sequence[Node], references: Collection[int], *, may_write: bool = False
@@ -353,7 +370,7 @@ class ExpressionWeaver:
         """Notes the edits for what a call passes; with ``may_write`` it may give any watched variable a value."""
         for position, argument in enumerate(arguments):
             _, root = self._root(argument)
-            if may_write and (root.is_own or root.is_lent):
+            if may_write and (root.is_own or root.is_lent or self._is_part_of_what_is_given(argument)):
                 self._visit(argument, "designate")
             else:
                 self._visit(argument, "lend" if position in references else "read")

@@ -109,8 +109,10 @@ class OwnVariables:
             return Own(fenced, fenced and can_watch)
         if can_watch and (has_address or not self._begins_with_value(declarator.name, end, scope_end)):
             return Own(True, True)
-        is_constructed = value in ("(", "{") and self._can_fence and any(self._has_constructor(w) for w in words)
-        if is_constructed and not self._is_captured(declarator.name, name_at, scope_end):
+        is_constructed = value in ("(", "{") and any(self._has_constructor(word) for word in words)
+        is_copied = value == "=" and is_struct and self._is_copied(declarator.end + 1, end)
+        is_built = self._can_fence and (is_constructed or is_copied)
+        if is_built and not self._is_captured(declarator.name, name_at, scope_end):
             return Own(True, True)
         if is_struct and (has_address or any(self._has_array(word) for word in words)):
             return Own(self._can_fence and value not in ("(", "{"), False)
@@ -121,6 +123,14 @@ class OwnVariables:
 
     def _has_constructor(self, word: str) -> bool:
         return word in self._source.struct_bodies and word in self._source.functions_by_name
+
+    def _is_copied(self, start: int, end: int) -> bool:
+        """Whether an object begins with what a function of the program gives, or with another variable."""
+        while self._text(start + 1) == "::":
+            start += 2
+        is_name = self._source.kind(start) == IDENTIFIER and self._text(start) not in ("true", "false")
+        is_alone = start + 1 == end or self._text(start + 1) == ","
+        return is_name and (is_alone or self._text(start) in self._source.functions_by_name)
 
     def _has_array(self, word: str) -> bool:
         """Whether objects of a class hold arrays, as far as its body tells."""
@@ -177,9 +187,10 @@ class OwnVariables:
                 watched = f"watched_own_mtl<{kind}, {self._granule}>"
                 holder = watched if each.own.watched else f"fenced_own_mtl<{kind}>"
                 edits.replace(each.declarator.place, kind)
-                edits.after(each.declarator.end - 1, ";", holder, own)
+                begins = ["own_begins_mtl", "(", str(each.number), ")", ";"] if each.own.watched else []
+                edits.after(each.declarator.end - 1, ";", *begins, holder, own)
                 begin = each.declarator.end
-                if each.is_built:
+                if each.is_built and self._text(begin) != "=":
                     # In place: a constructor may leave members without a value.
                     edits.before(begin, "=", "{", "{", "}", ",", kind)
                     edits.after(each.end - 1, "}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.instrument.methods import members_of, owner_of
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER
 
@@ -78,18 +79,15 @@ class Scopes:
 
     def _members(self, function: Function) -> dict[str, Meaning]:
         source = self._source
-        if function.owner is None:
+        owner = owner_of(source, function)
+        if not owner:
             return {}
         qualifiers = {source.text(index) for index in range(function.closing + 1, function.body_open)}
         is_memory = not qualifiers.isdisjoint({"device", "constant", "threadgroup"})
-        members: dict[str, Meaning] = {}
-        for start, end, _ in source.struct_bodies.get(function.owner, ()):
-            if start < function.opening < end:
-                for variable in source.declarations_between(start, end, depth_limit=True):
-                    # A constructor looks like a variable of that name.
-                    if variable.name != function.owner:
-                        members[variable.name] = Meaning(is_memory)
-        return members
+        return {
+            name: Meaning(is_memory and is_own, is_lent=is_own and not is_memory)
+            for name, is_own in members_of(source, owner)
+        }
 
 
 def _program_scope(source: Source) -> dict[str, Meaning]:

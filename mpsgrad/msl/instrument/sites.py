@@ -16,12 +16,14 @@ those of buffers are positions."""
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place of the Metal source that reports; ``text`` is the array or the call that it is about."""
+    """A place of the Metal source that reports; ``text`` is the array or the call that it is about, ``part`` what the
+    source calls a part of a thread's own variable there."""
 
     file: str
     line: int
     column: int
     text: str
+    part: str = ""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Statement
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
+from mpsgrad.msl.instrument.methods import gets_checks, holds_references, is_constructor
 from mpsgrad.msl.instrument.own_variables import Declared, OwnVariables
 from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
@@ -42,10 +43,9 @@ class Weaver(ExpressionWeaver):
     def weave(self, function: Function) -> None:
         """Notes the edits for one function's body."""
         source = self._source
-        words = [index for index in range(function.start, function.opening) if source.text(index) == "constexpr"]
-        if words and not self._reaches_memory(function):
+        if not gets_checks(source, function):
             return
-        for index in words:
+        for index in source.places("constexpr", start=function.start, end=function.opening):
             # What it gets has no value before it runs, and checks cannot be called before.
             self.edits.replace(index)
         self._function = function
@@ -54,15 +54,10 @@ class Weaver(ExpressionWeaver):
         self._scope_end, self._can_declare_more = function.body_close, True
         if function.kernel is not None:
             self._enter_kernel(function)
+        if is_constructor(source, function):
+            self.edits.after(function.body_open, "own_constructed_mtl", "(", "*", "this", ")", ";")
         self._statements(function.body_open + 1, function.body_close)
         self._scopes.close_function()
-
-    def _reaches_memory(self, function: Function) -> bool:
-        """Whether a function may access memory that checks know, other than to read what is its thread's own."""
-        parameters = [set(self._source.texts[start:end]) for start, end in self._source.arguments(function.opening)]
-        return any(
-            words & {"device", "threadgroup"} or ("thread" in words and "const" not in words) for words in parameters
-        )
 
     def _enter_kernel(self, function: Function) -> None:
         assert function.kernel is not None
@@ -225,8 +220,9 @@ class Weaver(ExpressionWeaver):
     def _return(self, index: int, stop: int) -> None:
         function = self._function
         if stop > index + 1:
-            head = {self._text(k) for k in range(function.start, function.opening)} if function is not None else ()
-            context: Context = "designate" if "&" in head else "read"
+            context: Context = "read"
+            if function is not None and self._source.places("&", start=function.start, end=function.opening):
+                context = "lend" if self._gives_reference(function) else "designate"
             self._visit(self._trees.initialiser(index + 1, stop), context)
         elif function is not None and function.kernel is not None:
             site = self._site(index, index + 1)
@@ -291,9 +287,13 @@ class Weaver(ExpressionWeaver):
                 index += 1
         self._own.declare(self.edits, start, first, stop, declared)
         if "constexpr" not in words:
+            may_refer = any(holds_references(self._source, word) for word in words)
             for each in declared:
                 for value in each.values:
-                    self._visit(value, "lend" if each.declarator.is_reference else "read")
+                    if may_refer and value.kind == "list":
+                        self._arguments(value.parts, (), may_write=True)
+                    else:
+                        self._visit(value, "lend" if each.declarator.is_reference else "read")
         if threadgroup:
             self._threadgroup_variables(start, stop, threadgroup)
         return True

@@ -5,7 +5,7 @@
 //@ checks_mtl : mem_flags lift_mtl
 #define IN_TURN_MTL __attribute__((noinline, optnone))
 inline uint thread_mtl_now() { return (uint)get_local_linear_id(); }
-enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL };
+enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, LEND_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL };
 enum : uint { BOUNDS_MTL, EXTENT_MTL, UNINITIALISED_MTL, RACE_MTL, BARRIER_MTL, LANES_MTL, ZERO_MTL, LOOP_MTL };
 enum : uint { THREAD_MTL, DEVICE_MTL, LOCAL_MTL, ANY_MTL };
 enum : uint { MOST_THREADS_MTL = 1024, MOST_REGIONS_MTL = 96, MOST_BARRIERS_MTL = 4096, SPARE_BYTES_MTL = 256, MOST_OWN_MTL = 64, NOWHERE_MTL = 0xffffffffu };
@@ -23,7 +23,7 @@ struct finding_mtl {
   long index;
   ulong extent;
 };
-struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own; };
+struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own, begun, waits; };
 // A variable of a thread's own, of elements of ``element`` bytes; at ``known`` there is a flag for each ``number`` bytes of
 // it, if it is watched.
 struct own_mtl { ulong start, end, known; uint number, fence, name, element; };
@@ -103,6 +103,8 @@ inline ulong spare_mtl(uint thread, uint size) {
   return (ulong)spare;
 }
 
+inline bool is_same_mtl(record_mtl a, record_mtl b) { return a.group == b.group && a.thread == b.thread && a.site == b.site && a.epoch == b.epoch; }
+
 // Notes an access to one granule, of which ``bytes`` from ``start`` on are touched; whether they were uninitialised.
 IN_TURN_MTL bool touch_mtl(int index, ulong start, uint bytes, finding_mtl found, const uchar *value) {
   __global context_mtl *c = checks_mtl;
@@ -123,10 +125,14 @@ IN_TURN_MTL bool touch_mtl(int index, ulong start, uint bytes, finding_mtl found
   else if (!atomic && writes && unordered_mtl(g->atomic_read, space, thread)) { other = g->atomic_read; other_access = ATOMIC_READ_MTL; }
   else if (writes && unordered_mtl(g->read, space, thread)) { other = g->read; other_access = READ_MTL; }
   else if (writes && unordered_mtl(g->read2, space, thread)) { other = g->read2; other_access = READ_MTL; }
+  uint tag = space == DEVICE_MTL ? 1 : c->group;
+  bool is_first = r->undefined && g->initialised != tag;
   if (other.group != 0) {
+    // What came first to memory without a value may have been an atomic store, which others do not race with.
+    if (other_access == WRITE_MTL && (is_same_mtl(other, g->atomic) || is_same_mtl(other, g->atomic2))) other_access = ATOMIC_WRITE_MTL;
     // Several threads may write the same value: nobody can tell who was the last.
-    bool same = value != 0 && other_access == WRITE_MTL;
-    for (uint i = 0; same && i < bytes; i++) same = ((__global uchar *)start)[i] == value[i];
+    bool same = (access == ATOMIC_WRITE_MTL && other_access == ATOMIC_WRITE_MTL) || (value != 0 && other_access == WRITE_MTL);
+    for (uint i = 0; same && access == WRITE_MTL && i < bytes; i++) same = ((__global uchar *)start)[i] == value[i];
     if (!same) {
       found.other_group = other.group;
       found.other_thread = other.thread;
@@ -136,11 +142,14 @@ IN_TURN_MTL bool touch_mtl(int index, ulong start, uint bytes, finding_mtl found
       report_mtl(RACE_MTL, found);
     }
   }
-  uint tag = space == DEVICE_MTL ? 1 : c->group;
-  bool uninitialised = reads && r->undefined && g->initialised != tag;
+  bool uninitialised = reads && is_first;
   if (writes) g->initialised = tag;
   if (atomic && !writes) g->atomic_read = now;
-  else if (atomic) remember_mtl(&g->atomic, &g->atomic2, now);
+  else if (atomic) {
+    // Nothing but a barrier makes another thread's atomic function come behind the one that gave the first value.
+    if (is_first && !reads) g->write = now;
+    remember_mtl(&g->atomic, &g->atomic2, now);
+  }
   else if (writes) g->write = now;
   else remember_mtl(&g->read, &g->read2, now);
   return uninitialised;
@@ -184,7 +193,7 @@ IN_TURN_MTL ulong check_mtl(ulong address, ulong origin, uint size, uint offset,
     report_mtl(BOUNDS_MTL, found);
     return spare_mtl(found.thread, a.size);
   }
-  if (a.kind == DESIGNATE_MTL || a.kind == PLACE_MTL || r->shadow == 0) return address;
+  if ((a.kind >= DESIGNATE_MTL && a.kind <= PLACE_MTL) || r->shadow == 0) return address;
   if (!c->stopped) {
     ulong granule = c->granule;
     bool some = false, every = true;
@@ -289,6 +298,7 @@ template <typename E, uint K, typename P, bool O> __attribute__((always_inline))
   typedef described_mtl<E, K, P, O> a;
   if constexpr (!a::is_access) return address;
   else if constexpr (space_mtl<E>::value == THREAD_MTL) return own_check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now());
+  else if constexpr (space_mtl<E>::value == ANY_MTL) return own_check_mtl(check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now(), 0), origin, a::size, a::offset, a::packed, site, thread_mtl_now());
   else return check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now(), 0);
 }
 
@@ -364,8 +374,17 @@ template <uint K, typename P, typename B> __attribute__((always_inline)) inline 
 
 // What a call gives: a value, or a reference to what is accessed.
 template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) given_mtl(B &&object, uint site) {
-  if constexpr (is_reference_mtl<B>::value) return object_mtl<K, P>(object, site);
-  else return (B)object;
+  typedef typename referred_mtl<B>::type L;
+  if constexpr (!is_reference_mtl<B>::value) {
+    return (B)object;
+  } else if constexpr (space_mtl<L>::value == THREAD_MTL) {
+    checked_mtl<L, K, P, true>((ulong)&object, (ulong)&object, site);
+    return (object);
+  } else if constexpr (K == DESIGNATE_MTL) {
+    return (object);
+  } else {
+    return object_mtl<K, P>(object, site);
+  }
 }
 
 // object = value, where the object's place was checked before. Numbers and vectors are stored in the check, byte by byte,
@@ -441,6 +460,7 @@ IN_TURN_MTL void arrive_mtl(uint flags, uint site, uint thread) {
     c->barrier_count[k] += 1;
   }
   t->barriers = k + 1;
+  t->waits = 1;
   c->deepest = c->deepest > k + 1 ? c->deepest : k + 1;
   if (flags & 1) t->device_epoch += 1;
   if (flags & 2) t->local_epoch += 1;
@@ -462,7 +482,10 @@ IN_TURN_MTL void incomplete_barrier_mtl(uint k) {
 }
 IN_TURN_MTL void depart_mtl(uint thread) {
   __global context_mtl *c = checks_mtl;
-  uint k = c->thread[thread].barriers - 1;
+  __global thread_mtl *t = &c->thread[thread];
+  // A thread may be taken past a barrier that it did not come to.
+  uint k = t->waits != 0 ? t->barriers - 1 : t->barriers;
+  t->waits = 0;
   if (k < MOST_BARRIERS_MTL && !c->stopped && c->barrier_count[k] != c->threads) incomplete_barrier_mtl(k);
 }
 #define threadgroup_barrier_checked_mtl(flags, site) (arrive_mtl((uint)(flags), site, thread_mtl_now()), threadgroup_barrier(flags), depart_mtl(thread_mtl_now()))

@@ -21,30 +21,33 @@ template <typename T> struct element_mtl { static constexpr uint bytes = sizeof(
 template <typename T, size_t N> struct element_mtl<T[N]> { static constexpr uint bytes = element_mtl<T>::bytes; };
 
 template <typename T> struct fenced_own_mtl { uchar before[OWN_FENCE_MTL]; T object; uchar after[OWN_FENCE_MTL]; };
-// Bytes before an object that fill it with a pattern before its constructor runs, which may leave some of them so.
-template <typename T, uchar PATTERN> struct pattern_mtl {
+// What an object is filled with that has no value yet: a constructor may leave some of it so, and a copy has it, too.
+enum : uint { NO_VALUE_MTL = 0x0b3e6db9u, OTHER_NO_VALUE_MTL = 0xf4c19246u };
+inline uchar pattern_byte_mtl(uint pattern, ulong k) { return (uchar)(pattern >> k % 4 * 8); }
+inline bool has_pattern_mtl(const __private uchar *object, ulong size, uint pattern, ulong start, uint bytes) {
+  bool all = start + bytes <= size;
+  for (ulong k = start; all && k < start + bytes; k++) all = object[k] == pattern_byte_mtl(pattern, k);
+  return all;
+}
+// Bytes before an object that fill it before its constructor runs.
+template <typename T, uint PATTERN> struct pattern_mtl {
   static constexpr uint offset = (OWN_FENCE_MTL + alignof(T) - 1) / alignof(T) * alignof(T);
-  uchar bytes[OWN_FENCE_MTL];
+  uchar bytes[OWN_FENCE_MTL - 1];
+  bool entered;
   pattern_mtl() {
-    for (uint k = 0; k < sizeof(T); k++) bytes[offset + k] = PATTERN;
-  }
-  static bool left(const __private T &object, uint start, uint bytes) {
-    bool all = start + bytes <= sizeof(T);
-    for (uint k = start; all && k < start + bytes; k++) all = ((const __private uchar *)&object)[k] == PATTERN;
-    return all;
+    for (uint k = 0; k < sizeof(T); k++) ((__private uchar *)this)[offset + k] = pattern_byte_mtl(PATTERN, k);
   }
 };
-template <bool CONSTRUCTED, typename T> struct before_own_mtl { typedef pattern_mtl<T, 0xa5> type; };
-template <typename T> struct before_own_mtl<false, T> { typedef uchar type[OWN_FENCE_MTL]; };
+template <bool CONSTRUCTED, typename T, uint G> struct before_own_mtl;
 template <typename T, uint G> struct watched_own_mtl {
   static constexpr uint number = number_mtl<T, G>::bytes, flags = number == 0 || sizeof(T) / number > MOST_FLAGS_MTL ? 0 : sizeof(T) / number;
   static constexpr bool is_constructed = flags != 0 && !__is_trivially_constructible(T);
-  typename before_own_mtl<is_constructed, T>::type before;
+  typename before_own_mtl<is_constructed, T, G>::type before;
   T object;
   uchar after[OWN_FENCE_MTL], known[flags + 1];
 };
 template <typename T> struct constructed_again_mtl {
-  pattern_mtl<T, 0x5a> before;
+  pattern_mtl<T, OTHER_NO_VALUE_MTL> before;
   T object;
 };
 
@@ -54,6 +57,22 @@ IN_TURN_MTL void own_enters_mtl(ulong start, ulong bytes, ulong known, uint numb
   own_mtl own = {start, start + bytes, known, number, fence, name, element};
   if (place < MOST_OWN_MTL) c->own[thread][place] = own;
 }
+// A variable is in the table already while its constructor runs; the thread was told its name, or 0 if it is another's.
+inline void own_begins_mtl(uint name) { checks_mtl->thread[thread_mtl_now()].begun = name; }
+template <typename T, uint G> struct begun_own_mtl : pattern_mtl<T, NO_VALUE_MTL> {
+  begun_own_mtl() {
+    typedef watched_own_mtl<T, G> W;
+    uint thread = thread_mtl_now(), name = checks_mtl->thread[thread].begun;
+    this->entered = name != 0;
+    if (name == 0) return;
+    checks_mtl->thread[thread].begun = 0;
+    __private W *own = (__private W *)this;
+    for (uint k = 0; k < W::flags; k++) own->known[k] = 0;
+    own_enters_mtl((ulong)&own->object, sizeof(T), (ulong)&own->known, W::number, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread);
+  }
+};
+template <typename T, uint G> struct before_own_mtl<true, T, G> { typedef begun_own_mtl<T, G> type; };
+template <typename T, uint G> struct before_own_mtl<false, T, G> { typedef uchar type[OWN_FENCE_MTL]; };
 IN_TURN_MTL void own_leaves_mtl(uint thread) { checks_mtl->thread[thread].own -= 1; }
 
 // A variable is in the table while this object lives, which is declared behind it.
@@ -62,24 +81,28 @@ struct own_variable_mtl {
   template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name) {
     typedef watched_own_mtl<T, G> W;
     for (uint k = 0; k < W::flags; k++) own.known[k] = 0;
+    __private uchar *bytes = (__private uchar *)&own.object;
     // A byte that a constructor gave a value is the same in another object, whatever was there before.
     if constexpr (W::is_constructed) {
       constructed_again_mtl<T> other;
-      for (uint k = 0; k < sizeof(T); k++) own.known[k / W::number] |= !(own.before.left(own.object, k, 1) && other.before.left(other.object, k, 1));
+      for (uint k = 0; k < sizeof(T); k++) {
+        own.known[k / W::number] |= !has_pattern_mtl(bytes, sizeof(T), NO_VALUE_MTL, k, 1) || !has_pattern_mtl((__private uchar *)&other.object, sizeof(T), OTHER_NO_VALUE_MTL, k, 1);
+      }
+    } else if constexpr (W::flags != 0 && __is_class(T)) {
+      for (uint k = 0; k < sizeof(T); k++) bytes[k] = pattern_byte_mtl(NO_VALUE_MTL, k);
     }
     enters_mtl(own, name);
   }
-  // What begins with arguments is not made again: four bytes that are the pattern's are taken to have no value.
+  // What begins with values is not made again: four bytes that are the pattern's are taken to have none.
   template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name, uint) {
     typedef watched_own_mtl<T, G> W;
-    for (uint k = 0; k < W::flags; k++) {
-      own.known[k] = 1;
-      if constexpr (W::is_constructed) own.known[k] = !own.before.left(own.object, k * W::number / 4 * 4, 4);
-    }
+    for (uint k = 0; k < W::flags; k++) own.known[k] = !__is_class(T) || !has_pattern_mtl((__private uchar *)&own.object, sizeof(T), NO_VALUE_MTL, k * W::number / 4 * 4, 4);
     enters_mtl(own, name);
   }
   template <typename T, uint G> void enters_mtl(__private watched_own_mtl<T, G> &own, uint name) {
     typedef watched_own_mtl<T, G> W;
+    checks_mtl->thread[thread_mtl_now()].begun = 0;
+    if constexpr (W::is_constructed) if (own.before.entered) return;
     own_enters_mtl((ulong)&own.object, sizeof(T), W::flags != 0 ? (ulong)&own.known : 0, W::number, OWN_FENCE_MTL, name, element_mtl<T>::bytes, thread_mtl_now());
   }
   template <typename T> own_variable_mtl(__private T *object, uint name) { own_enters_mtl((ulong)object, sizeof(T), 0, 0, 0, name, element_mtl<T>::bytes, thread_mtl_now()); }
@@ -105,6 +128,19 @@ inline finding_mtl own_finding_mtl(uint site, uint thread, uint access, uint siz
   found.reached = element;
   return found;
 }
+// What the initialisers of an object gave a value, when its constructor's own statements begin.
+IN_TURN_MTL void own_constructed_in_turn_mtl(ulong address, uint bytes, uint thread) {
+  int at = find_own_mtl(address, thread);
+  if (at < 0) return;
+  __global own_mtl *own = &checks_mtl->own[thread][at];
+  if (own->known == 0 || address < own->start || address + bytes > own->end) return;
+  __private uchar *known = (__private uchar *)own->known, *object = (__private uchar *)own->start;
+  ulong size = own->end - own->start;
+  for (ulong k = (address - own->start) / own->number; k * own->number < address + bytes - own->start; k++) {
+    if (!has_pattern_mtl(object, size, NO_VALUE_MTL, k * own->number / 4 * 4, 4)) known[k] = 1;
+  }
+}
+template <typename T> inline void own_constructed_mtl(T &object) { own_constructed_in_turn_mtl((ulong)&object, sizeof(T), thread_mtl_now()); }
 // Whether a read of the part that ``offset``, ``unit`` and ``mask`` describe finds no value at all; writes give it one.
 inline bool watch_mtl(__private uchar *known, uint number, uint offset, uint unit, uint mask, uint access) {
   bool none = true;
@@ -113,10 +149,16 @@ inline bool watch_mtl(__private uchar *known, uint number, uint offset, uint uni
     uint first = offset + k * unit;
     for (uint flag = first / number; flag * number < first + unit; flag++) {
       none = none && known[flag] == 0;
-      if (access != READ_MTL && access != PLACE_MTL) known[flag] = 1;
+      if (access != READ_MTL && access != LEND_MTL && access != PLACE_MTL) known[flag] = 1;
     }
   }
   return none && (access == READ_MTL || access == UPDATE_MTL);
+}
+// What was found to have no value gets zeros, so that what is made of it is not found, too.
+inline void clear_part_mtl(ulong object, uint offset, uint unit, uint mask) {
+  for (uint k = 0; (mask >> k) != 0; k++) {
+    for (uint b = 0; b < unit && (mask >> k & 1) != 0; b++) ((__private uchar *)object)[offset + k * unit + b] = 0;
+  }
 }
 // The check of an access through a pointer; what is in no variable of the table is let pass.
 IN_TURN_MTL ulong own_check_mtl(ulong address, ulong origin, uint size, uint offset, ulong packed, uint site, uint thread) {
@@ -135,11 +177,13 @@ IN_TURN_MTL ulong own_check_mtl(ulong address, ulong origin, uint size, uint off
   if (own->known == 0) return address;
   if (watch_mtl((__private uchar *)own->known, own->number, (uint)(address - own->start) + offset, unit, mask, access)) {
     report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, access, size, own->name, own->element, (long)(address - own->start), own->end - own->start));
+    clear_part_mtl(address, offset, unit, mask);
   }
   return address;
 }
-IN_TURN_MTL void no_value_mtl(uint offset, uint size, uint bytes, uint access, uint name, uint element, uint site, uint thread) {
-  report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, access, size, name, element, offset, bytes));
+IN_TURN_MTL void no_value_mtl(ulong object, uint offset, ulong packed, uint size, uint part, uint bytes, uint name, uint element, uint site, uint thread) {
+  report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, (uint)(packed >> 52) & 15, size, name, element, offset, bytes));
+  clear_part_mtl(object, part, (uint)packed, (uint)(packed >> 32) & 255);
 }
 // An access to a part of a watched variable by its name.
 template <uint K, typename P, typename T, uint G, typename B> __attribute__((always_inline)) inline decltype(auto) known_mtl(__private watched_own_mtl<T, G> &own, B &&object, uint name, uint site) {
@@ -157,19 +201,14 @@ template <uint K, typename P, typename T, uint G, typename B> __attribute__((alw
       } else {
         unknown = watch_mtl(own.known, W::number, (uint)offset + a::offset, a::part::unit, a::part::mask, K);
       }
-      if (unknown) no_value_mtl((uint)offset, a::size, sizeof(T), K, name, element_mtl<T>::bytes, site, thread_mtl_now());
+      if (unknown) no_value_mtl((ulong)&object, (uint)offset, a::packed, a::size, a::offset, sizeof(T), name, element_mtl<T>::bytes, site, thread_mtl_now());
     }
   }
   return (object);
 }
-// The same where a reference is bound to it: the elements of an array are checked where they are accessed.
-template <uint K, typename P, typename T, uint G, typename B> __attribute__((always_inline)) inline decltype(auto) lend_mtl(__private watched_own_mtl<T, G> &own, B &&object, uint name, uint site) {
-  if constexpr (form_mtl<bare_mtl<typename referred_mtl<B>::type>>::value == ARRAY_MTL) return (object);
-  else return known_mtl<K, P>(own, object, name, site);
-}
-// An access through a reference, which may have been bound to what is a thread's own.
+// An access through a reference, or to a member of the object that a function was called for.
 template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) lent_mtl(B &&object, uint site) {
   typedef typename referred_mtl<B>::type L;
-  if constexpr (space_mtl<L>::value == THREAD_MTL) checked_mtl<L, K, P, true>((ulong)&object, (ulong)&object, site);
+  if constexpr (space_mtl<L>::value == THREAD_MTL || space_mtl<L>::value == ANY_MTL) checked_mtl<L, K, P, true>((ulong)&object, (ulong)&object, site);
   return (object);
 }
