@@ -106,10 +106,9 @@ passes read as fast on CPUs with many registers, and larger windows are searched
 BLOCKS_OF_FEW_REGISTERS = (*BLOCKS_AT_ONCE, (3, 1))
 RECORDED_BLOCKS = ((2, 1), (3, 1), (4, 3), (5, 3))
 """Those of which CPUs with few registers take what is recorded in the same kernel: others are as fast or faster."""
-CHANNELS_AT_ONCE, MOST_WINNERS_AT_ONCE = 256, 8192
-"""Up to so many channels have tiles there, with so many winners in a row of windows."""
-MOST_INTS_AT_ONCE = 4096
-"""So many on CPUs with few registers, which have no time to convert winners for each comparison."""
+CHANNELS_AT_ONCE, MOST_WINNERS_AT_ONCE = 512, 8192
+"""Up to so many channels have tiles there, with so many winners in a row of windows: parts of pixels are short pieces
+that lie far apart. CPUs with few registers have ints, for they have no time to convert winners for each comparison."""
 ROWS_AT_STRIDE_1, ROWS_AT_ONCE = (4, 2, 1), (2, 1)
 """They search so many rows of windows at once, where these share rows of taps, and as many as are left last."""
 LARGEST_OF_HALVES_AT_ONCE = 4
@@ -196,17 +195,16 @@ def _family_at_once(size: int) -> ShaderFamily:
     def measured(numbers: Tunables) -> dict[str, Any]:
         strides = tuple(stride for taps, stride in blocks_at_once(numbers) if taps == size)
         counts: tuple[tuple[int, ...], ...] = ((1,),) * len(strides)
-        winner, most = "uchar", MOST_WINNERS_AT_ONCE
+        winner = "uchar"
         if not numbers.has_many_registers:
             counts = tuple(_rows_at_once(size, stride) for stride in strides)
-            winner, most = "int", MOST_INTS_AT_ONCE
+            winner = "int"
         recorded = () if numbers.has_many_registers else RECORDED_BLOCKS
         return {
             "strides": strides,
             "counts_of_strides": counts,
             "recorded_strides": tuple(stride for taps, stride in recorded if taps == size),
             "winner": winner,
-            "most_in_tile": most,
             **doubling(numbers),
         }
 
@@ -216,6 +214,7 @@ def _family_at_once(size: int) -> ShaderFamily:
         {
             **_CONSTANTS,
             "channels_of_tile": CHANNELS_AT_ONCE,
+            "most_in_tile": MOST_WINNERS_AT_ONCE,
             "size": size,
             "vectors": (("Eight", 8), ("Sixteen", 16)),
         },

@@ -15,7 +15,6 @@ from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floa
 from mpsgrad.kernels.pooling_dispatch import (
     AT_ONCE_FAMILIES,
     CHANNELS_AT_ONCE,
-    CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
     DISJOINT_FAMILY,
     GRADIENT_PARAMETERS,
@@ -237,7 +236,7 @@ class PoolingMaxGradient(PoolingGradient):
         ):
             return False
         most_rows = height * stride_y // rows_of_window
-        shares = shares_of_images(self.device, images, most_rows, channels, CHANNELS_OF_TILE)
+        shares = shares_of_images(self.device, images, most_rows, channels, LEAST_CHANNELS_AT_ONCE)
         function = ROWS_FAMILY.function(self.device, "pooling_max_search_by_rows", metal_type)
         packed = self._pass_over_windows(parameters)
         add_dispatch_of_shares(command_buffer, function, buffers, PARAMETERS, packed, *shares)
