@@ -9,7 +9,7 @@ different address spaces. So ``c ? f() : x`` is written ``c ? copy_mtl(f()) : co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.expressions import Expressions
@@ -70,7 +70,10 @@ def arms_of_objects(source: Source) -> list[Range]:
             if any(_is_literal(source, *arm) for arm in arms):
                 continue
             is_of_vectors = any(kind is not None and kind.is_vector and _is_object(kind) for kind in kinds)
-            if is_of_vectors or any(_is_object_made(source, *arm) for arm in arms) or _lie_apart(source, *arms):
+            is_made = any(_is_object_made(source, *arm) for arm in arms)
+            if any(kind is not None and kind.base == "bfloat" for kind in kinds):
+                is_made = is_made or any(_is_bfloat_made(source, *arm) for arm in arms)
+            if is_of_vectors or is_made or _lie_apart(source, *arms) or _are_apart(kinds):
                 found += arms
     return found
 
@@ -114,7 +117,9 @@ def alternatives(source: Source) -> Iterator[tuple[int, int, int, int]]:
 
 def _is_literal(source: Source, start: int, end: int) -> bool:
     """Whether an arm may be a null pointer, or text."""
-    return end == start + 1 and (source.kind(start) in (NUMBER, STRING) or source.text(start) in ("nullptr", "NULL"))
+    if end != start + 1 or source.kind(start) == NUMBER and floating_literal(source.text(start)) is not None:
+        return False
+    return source.kind(start) in (NUMBER, STRING) or source.text(start) in ("nullptr", "NULL")
 
 
 def _is_object_made(source: Source, start: int, end: int) -> bool:
@@ -145,6 +150,23 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
     functions = source.functions_by_name.get(name, [])
     heads = [source.texts[function.start : function.opening] for function in functions]
     return bool(heads) and not any({"&", "*", "void", "auto"} & set(head) for head in heads)
+
+
+def _is_bfloat_made(source: Source, start: int, end: int) -> bool:
+    """Whether an arm beside a bfloat is a literal, a cast or a negative."""
+    while source.text(start) == "(" and source.close(start) == end - 1:
+        start, end = start + 1, end - 1
+    if source.text(start) in ("static_cast", "as_type"):
+        return source.text(end - 1) == ")"
+    if source.text(start) == "-" or source.kind(start) == NUMBER:
+        return True
+    return source.texts[start : start + 3] == ["(", "bfloat", ")"]
+
+
+def _are_apart(kinds: Sequence[Type | None]) -> bool:
+    """Whether two arms are objects in different address spaces by their types."""
+    spaces = {kind.space or "thread" for kind in kinds if kind is not None}
+    return None not in kinds and len(spaces) == 2
 
 
 def _lie_apart(source: Source, yes: Range, no: Range) -> bool:

@@ -140,3 +140,30 @@ def test_alternatives_beside_bfloat() -> None:
     assert o.tolist() == [7, 5, 20, 9, 2, 2.5, 1, 2]
     definitions = {"__METAL_VERSION__": "310"}
     compile_for_cuda(translate(source, "cuda", definitions=definitions, launch="box").source, "alternatives.metal")
+
+
+APART = """
+template <typename T, typename U> T next(T x) {
+  constexpr T one = as_type<T>(static_cast<U>(0x3f800000));
+  return x + one;
+}
+kernel void k(device bfloat* p, device float2x2* m, device float* o, uint i [[thread_position_in_grid]]) {
+  threadgroup bfloat t[4];
+  t[i] = p[i];
+  float2x2 s(5);
+  bfloat a = i < 2 ? *(p + i) : ((bfloat)(7.0f)), b = i & 1 ? as_type<bfloat>(ushort(0x4000)) : p[i];
+  bfloat c = i < 1 ? (p[1]) : (t[i]), d = i < 3 ? -t[i] : 0.5bf, e = i > 2 ? static_cast<bfloat>(9) : (*p);
+  float2x2 x = i < 2 ? *(m + i) : s, y = i & 1 ? transpose(s) : (*m);
+  o[i] = a + 10.0f * b + 100.0f * c + 1000.0f * d + 10000.0f * e + next<float, uint>(x[0][0] + 10 * y[1][1]) / 16;
+}
+"""
+
+
+def test_arms_in_two_address_spaces() -> None:
+    source = LIBRARY + APART
+    bits = (np.array([1, 2, 3, 4], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    o, m = np.zeros(4, np.float32), np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2)
+    mg.compile(source, language_version="3.1").function("k")(4, bits, m, o)
+    assert o.tolist() == [9211 + 42 / 16, 8222 + 56 / 16, 7337 + 46 / 16, 90927 + 56 / 16]
+    translation = translate(source, "cuda", launch="box", definitions={"__METAL_VERSION__": "310"})
+    compile_for_cuda(translation.source, "test.metal")

@@ -50,12 +50,12 @@ def promoted(kind: Type) -> Type:
 
 def arithmetic(operator: str, left: Type, right: Type) -> Type | None:
     """The type of a binary operation, or None where it is not certain."""
-    if left.columns or right.columns:
-        return None
     if left.pointers or right.pointers:
         if operator == "+" and left.is_scalar and left.base in INTEGERS:
             return right
         return left if operator in ("+", "-") and right.is_scalar and right.base in INTEGERS else None
+    if left.columns or right.columns:
+        return None
     if left.base not in SIZES or right.base not in SIZES:
         return None
     if left.is_scalar and right.is_scalar:
@@ -352,8 +352,10 @@ class Expressions:
         first = kinds[0]
         if name in _SCALAR_BOOL:
             return Type("bool")
-        if first is None or first.pointers or first.columns or first.base not in SIZES:
+        if first is None or first.pointers or first.base not in SIZES:
             return None
+        if first.columns:
+            return Type(first.base, first.columns, first.width) if name == "transpose" else None
         if name in _SCALAR_OF_FIRST:
             return Type(first.base) if first.base in FLOATS else None
         if name in ("isnan", "isinf", "isfinite", "isnormal", "signbit"):
@@ -451,7 +453,7 @@ def literal_type(text: str) -> Type | None:
     """The type of a numeric literal."""
     floating = floating_literal(text)
     if floating is not None:
-        return Type("half" if floating[1] == "h" else "float")
+        return Type({"h": "half", "bf": "bfloat"}.get(floating[1], "float"))
     suffix = re.search(r"[uUlL]*$", text)
     letters = suffix[0].lower() if suffix and not text.lower().startswith("0x0l") else ""
     try:
