@@ -277,7 +277,8 @@ def test_conditions_with_barriers_behind_them_may_declare() -> None:
         f"while (bool j = more(k)) {{ {WAIT} r += j; if (r > 3) break; }}"
         f"if (k == 1) continue; r += 0.25f * m; }} if (int m = above(t); m > 0) {{"
         f"{WAIT} r += m; }} else r += 1; if (int q = above(t)) {{ {WAIT} r += q; }} switch (int z = t % 3) {{"
-        f"case 1: {WAIT} r += 10 * z; break; default: r += 0.5f; }} y[i] = r;"
+        f"case 1: {WAIT} r += 10 * z; break; default: r += 0.5f; }} left = t % 5 + 1;"
+        f"for (int k = 0; bool m = more(left); k++) {{ {WAIT} if (k == 1) continue; r += m + k; }} y[i] = r;"
     )
     expected = np.zeros(LANES)
     for i in range(LANES):
@@ -291,7 +292,7 @@ def test_conditions_with_barriers_behind_them_may_declare() -> None:
                 k -= 1
             r += 0.25 if k != 1 else 0
         r += t - 20 if t > 20 else 1
-        expected[i] = r + t - 20 + (10 if t % 3 == 1 else 0.5)
+        expected[i] = r + t - 20 + (10 if t % 3 == 1 else 0.5) + sum(k + 1 for k in range(t % 5) if k != 1)
     np.testing.assert_array_equal(run(functions, body, np.zeros(LANES, np.float32), 0), expected)
 
 

@@ -1,13 +1,14 @@
 """Conditions that declare a variable, with the declaration as a statement of its own.
 
-``while (T x = e) S`` is ``while (true) { T x = e; if (!(x)) break; S }``, and ``if (T x = e) S`` and ``switch`` are the
-same behind ``T x = e;``, as behind what stands before a semicolon in their brackets.
+``while (T x = e) S`` is ``while (true) { T x = e; if (!(x)) break; S }``, a ``for`` likewise unless its last clause
+names ``x``, and ``if (T x = e) S`` and ``switch`` are the same behind ``T x = e;``, as behind what stands before a
+semicolon in their brackets.
 """
 
 from __future__ import annotations
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.analysis.statements import Statement
+from mpsgrad.msl.analysis.statements import LOOPS, Range, Statement
 from mpsgrad.msl.tokens import IDENTIFIER, Token, made_at
 
 
@@ -16,16 +17,16 @@ def without_declared_conditions(source: Source) -> list[Token] | None:
     before: dict[int, list[Token]] = {}
     after: dict[int, list[Token]] = {}
     replaced: dict[int, tuple[int, list[Token]]] = {}
-    for each in source.statements.deciding("while", "if", "switch"):
+    for each in source.statements.deciding("while", "for", "if", "switch"):
         if not each.parts or each.is_constexpr:
             continue
         head = _head(source, each)
         if head is None:
             continue
-        outside, condition, inside = head
+        outside, (start, end), condition, inside = head
         place = source.tokens[each.word]
         before[each.start] = [*before.get(each.start, ()), *outside]
-        replaced[each.condition[0]] = each.condition[1], condition
+        replaced[start] = end, condition
         if inside:
             before[each.parts[0][0]] = inside
         last = each.end - 1
@@ -45,23 +46,31 @@ def without_declared_conditions(source: Source) -> list[Token] | None:
     return made
 
 
-def _head(source: Source, statement: Statement) -> tuple[list[Token], list[Token], list[Token]] | None:
-    """What stands before the statement, in its brackets and before its body instead of its condition; None if that may
-    stay."""
-    *first, (start, end) = source.statements.clauses(statement.condition)
+def _head(
+    source: Source, statement: Statement
+) -> tuple[list[Token], Range, list[Token], list[Token]] | None:
+    """What stands before the statement, what of its brackets is replaced by what, and what stands before its body; None
+    if all may stay."""
+    clauses = source.statements.clauses(statement.condition)
     place, tokens = source.tokens[statement.word], source.tokens
+    is_for = tokens[statement.word].text == "for"
+    if is_for and len(clauses) != 3:
+        return None
+    *first, (start, end) = clauses[:2] if is_for else clauses
     name = _declared(source, start, end)
-    if name is None and not first:
+    if name is None and (is_for or not first):
         return None
     condition = tokens[start:end] if name is None else [tokens[name].at(place)]
     declared = [] if name is None else [*tokens[start:end], *made_at(place, ";")]
-    if tokens[statement.word].text == "while":
+    if is_for and name is not None and tokens[name].text in source.texts[slice(*clauses[2])]:
+        return None
+    if tokens[statement.word].text in LOOPS:
         leave = [*made_at(place, "if", "(", "!", "("), *condition, *made_at(place, ")", ")", "break", ";")]
-        return [], made_at(place, "true"), [*made_at(place, "{"), *declared, *leave]
+        return [], (start, end), made_at(place, "true"), [*made_at(place, "{"), *declared, *leave]
     outside = made_at(place, "{")
     for begin, stop in first:
         outside += [*tokens[begin:stop], *made_at(place, ";")]
-    return [*outside, *declared], condition, []
+    return [*outside, *declared], statement.condition, condition, []
 
 
 def _declared(source: Source, start: int, end: int) -> int | None:
