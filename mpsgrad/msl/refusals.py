@@ -31,6 +31,8 @@ _REASONS = {
     "tensors are not supported": "tensor_handle tensor_inline cooperative_tensor",
 }
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+# What C and C++ have as words for types and Metal has not.
+FOREIGN_TYPES = frozenset("double wchar_t char16_t char32_t _Float16 __fp16 __int128".split())
 _AFTER_NAMES = frozenset({"(", ";", "=", ",", ")", "[", "{"})
 _NOT_TYPES = frozenset({"return", "case", "else", "do", "throw", "sizeof", "in"})
 
@@ -48,8 +50,8 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
                 # Intel's compiler would end the process for an object that is of no class.
                 raise error("'operator' is called by name, but the program declares none", token)
             continue
-        if token.text == "double":
-            raise error("'double' is not supported in Metal", token)
+        if token.text in FOREIGN_TYPES:
+            raise error(f"'{token.text}' is not supported in Metal", token)
         if _TEXTURES.match(token.text) and following in ("<", "::"):
             raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
         if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:

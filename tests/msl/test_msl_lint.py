@@ -36,6 +36,8 @@ CASES = [
     (6, "int g() { static int n = 0; return n; }", "cannot be declared static", "static int g() { int n = 0; return n; }"),
     (7, "void g() { threadgroup float t[4]; t[0] = 1; }", "automatic variable qualified", "void g(threadgroup float* t) { threadgroup float* u = t; u[0] = 1; }"),
     (8, "float g(double d) { return d; }", "'double' is not supported in Metal", "float g(float doubled) { return doubled; }"),
+    (8, "void g() { char16_t c = 3; }", "'char16_t' is not supported in Metal", "void g() { short char16 = 3; }"),
+    (8, "float g(_Float16 v) { return v; }", "'_Float16' is not supported in Metal", "float g(half v) { return v; }"),
     (8, "constant long long k = 1;", "'long long' is not supported", "constant long k = 1;"),
     (8, "constant float k = 1.0l;", "'long double' is not supported", "constant float k = 1.0f;"),
     (9, "float g(bfloat b) { return b; }", "needs Metal 3.1", "float g(half bfloats) { return bfloats; }"),

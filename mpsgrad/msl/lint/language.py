@@ -9,10 +9,13 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.function_parameters import parameters_that_are_functions
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
+from mpsgrad.msl.refusals import FOREIGN_TYPES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
 from mpsgrad.msl.versions import RECURSION
 
-_DOUBLE = re.compile(r"double[234]?|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]")
+_DOUBLE = re.compile(
+    rf"{'|'.join(sorted(FOREIGN_TYPES))}|double[234]|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]"
+)
 _BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
 
 
@@ -30,8 +33,8 @@ def doubles(source: Source) -> Iterator[Found]:
     """The types that Metal has not."""
     for index in source.matches(_DOUBLE):
         token = source.tokens[index]
-        if token.kind == IDENTIFIER and token.text.startswith("double"):
-            if token.text in source.types or token.text != "double" and _is_object(source, index):
+        if token.kind == IDENTIFIER and token.text != "long":
+            if token.text in source.types or token.text not in FOREIGN_TYPES and _is_object(source, index):
                 continue
             name = "long double" if source.text(index - 1) == "long" else token.text
             yield token, f"'{name}' is not supported in Metal"

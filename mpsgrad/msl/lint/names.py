@@ -21,12 +21,12 @@ from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
 
 _WORDS = frozenset(
     """
-    alignas alignof auto bool break case catch char class const const_cast constant constexpr continue decltype default
-    delete device do double dynamic_cast else enum explicit extern false final float for fragment friend goto half if
-    inline int long mutable namespace new noexcept nullptr operator override private protected public register
-    reinterpret_cast restrict return short signed sizeof static static_assert static_cast struct switch template this
-    thread thread_local threadgroup threadgroup_imageblock throw true try typedef typeid typename typeof union unsigned
-    using vertex kernel virtual void volatile wchar_t while object_data ray_data visible asm
+    alignas alignof auto bool break case catch char char16_t char32_t class const const_cast constant constexpr continue
+    decltype default delete device do double dynamic_cast else enum explicit extern false final float for fragment
+    friend goto half if inline int long mutable namespace new noexcept nullptr operator override private protected
+    public register reinterpret_cast restrict return short signed sizeof static static_assert static_cast struct switch
+    template this thread thread_local threadgroup threadgroup_imageblock throw true try typedef typeid typename typeof
+    union unsigned using vertex kernel virtual void volatile wchar_t while object_data ray_data visible asm
     """.split()
 )
 _NO_TYPES = frozenset(
