@@ -274,9 +274,14 @@ def _with_computed_constants(analysed: Source) -> Source | None:
     if not analysed.program.variables:
         return None
     from mpsgrad.msl.computed_constants import with_computed_constants
+    from mpsgrad.msl.local_externs import without_local_externs
 
-    tokens = with_computed_constants(analysed)
-    return None if tokens is None else _analysed_again(analysed, tokens)
+    found = None
+    for change in (without_local_externs, with_computed_constants):
+        tokens = change(analysed)
+        if tokens is not None:
+            found = analysed = _analysed_again(analysed, tokens)
+    return found
 
 
 def _analysed_again(analysed: Source, tokens: list[Token]) -> Source:

@@ -50,8 +50,10 @@ namespace tables {
 }
 constant float sizes[tables::count] = {max(steep, y_of_luma), dot(luma, doubled), all(luma < doubled) ? 5 : 6};
 constant float bits = as_type<float>(0x40e00000u);
-float second(constant float3& v) { return v.y; }
+float second(constant float3& v) { extern constant float3 luma; return v.y + 0 * luma.x; }
 kernel void k(device float* out) {
+    extern constant half halved;
+    extern constant float last;
     constant float3& all = doubled;
     float luma = 8;
     out[0] = all.x + y_of_luma;
@@ -60,13 +62,14 @@ kernel void k(device float* out) {
         for (int j = 0; j < 2; ++j) out[2 + 2 * i + j] = tables::rows[i][j].x * 10 + tables::rows[i][j].y;
     out[6] = sizes[0] + sizes[1];
     out[7] = sizes[2] + sizeof(sizes) + bits;
-    out[8] = second(doubled) + luma;
+    out[8] = second(doubled) + luma + last;
 }
+constant float last = 5;
 """
 
 
 def test_constants_made_of_vectors_and_by_functions() -> None:
-    expected = np.array([4, 4.5, 31, -46, 22, 43, 31, 28, 12], np.float32)
+    expected = np.array([4, 4.5, 31, -46, 22, 43, 31, 28, 17], np.float32)
     out = np.zeros_like(expected)
     mg.compile(OF_VECTORS).function("k")(1, out)
     np.testing.assert_array_equal(out, expected)
