@@ -27,9 +27,15 @@ class CheckedCalls(type):
                 known = cls._argument_names()
                 unknown = [name for name in named if name not in known]
                 verb = "is no argument" if len(unknown) == 1 else "are no arguments"
-                reason = f"{', '.join(unknown)} {verb}" if unknown else error
+                later = " but can be set later" if all(map(cls._is_set_later, unknown)) else ""
+                reason = f"{', '.join(unknown)} {verb}{later}" if unknown else error
                 raise FormatError(f"{cls.__name__}: {reason}; {cls._constructors()}") from None
             raise
+
+    def _is_set_later(cls, name: str) -> bool:
+        """Whether ``name`` is a property that can be set."""
+        found = inspect.getattr_static(cls, name, None)
+        return hasattr(type(found), "__set__") and getattr(found, "fset", found) is not None
 
     def _constructors(cls) -> str:
         """What there is instead, for the error."""

@@ -143,6 +143,11 @@ def test_calls_that_a_constructor_does_not_take_name_the_class_and_what_it_takes
             r"padding_policy, label, kernel_width, kernel_height, .*, record_maxima\)$",
         ),
         (lambda: pooling(kernelWidth=3), r"^PoolingMax: kernelWidth is no argument; there is PoolingMax\(kernel_wi"),
+        (
+            lambda: pooling(kernel_width=3, kernel_height=3, edge_mode="clamp", clip_rect=None),
+            r"^PoolingMax: edge_mode, clip_rect are no arguments but can be set later; there is ",
+        ),
+        (lambda: pooling(offset=1, is_backwards=True), r"^PoolingMax: offset, is_backwards are no arguments; there is"),
         (lambda: pooling(kernel_width=3), r"^PoolingMax: missing a required argument: 'kernel_height'; there is "),
         (lambda: pooling(3, 3, 1, 1, 1, 1, 1, 1), "^PoolingMax: too many positional arguments; there is "),
     ):
