@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
+from mpsgrad.kernels import dropout
 from mpsgrad.shader import shader_directory
 from mpsgrad.testing import (
     FencedImage,
@@ -323,8 +324,11 @@ def test_runs_of_many_elements(dtype, shape):
 class TestTheShadersOfGPUs:
     @each_dtype
     @pytest.mark.parametrize("shape", [(1, 1, 1, 3), (2, 5, 7, 3), (2, 9, 60, 12), (1, 64, 64, 5)])
-    def test_vectors_and_what_is_left_behind_them(self, shape, dtype):
+    def test_vectors_and_what_is_left_behind_them(self, shape, dtype, monkeypatch):
         generator = np.random.default_rng(8)
         x, g = (generator.standard_normal(shape).astype(dtype) for _ in range(2))
         check(x, g, 0.3, seed=3)
         check(x, g, 0.3, mask_stride_in_pixels=(1, 0, 1))
+        # As of images with many elements.
+        monkeypatch.setattr(dropout, "SIMDGROUPS_AT_ONCE", 0)
+        check(x, g, 0.3, seed=3)
