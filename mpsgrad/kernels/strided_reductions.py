@@ -56,10 +56,9 @@ FEWEST_ROWS_OF_FOLDS, FEWEST_ROWS_OF_EIGHT = 16, 32
 With few registers so are rows of eight of one image: each fits a vector, but those that are added up one after the
 other wait for each other."""
 WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 1024, 128, 32
-NARROW_OF_SINGLES = 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element,
-or a pair. Narrow tiles are as wide as the second, those of pairs as the first and those of single elements as the last,
-where enough threadgroups have one. Measured on an H200."""
+or a pair. Narrow tiles are as wide as the second, those of pairs as the first and those of single elements as many as a
+simdgroup reads at once, where enough threadgroups have one. Measured on an H200."""
 FEW_ROWS_OF_A_LANE, FEWEST_ROWS_OF_A_CHUNK, MOST_ROWS_OF_A_LANE = 16, 8, 64
 """Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
 chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
@@ -78,6 +77,10 @@ THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 MOST_ROWS_IN_CLUSTERS, FEWER_ROWS_IN_CLUSTERS = 32, 15
 """Of a lane, and of one of few threadgroups or of narrow tiles: clusters of threadgroups, which join what they have in
 one kernel, then take less time than a second pass over chunks. Measured on an H200."""
+FEWEST_ROWS_IN_CLUSTERS, MOST_OF_FEW_ROWS = 256, 512
+"""From so many rows on clusters also take those that are few enough for narrow tiles, where these would read 32 bytes
+or less next to each other: single elements, which pairs are taken as, and fours of halves. With more threadgroups they
+took longer. Measured on an H200."""
 FEWEST_FOURS = 2048
 """Of halves: of fewer, threads take pairs, but for those of clusters, of lines and of rows that are few vectors."""
 THREADGROUPS_OF_CHUNKS = 512
@@ -335,16 +338,19 @@ def _along_in_tiles(
         return lines, 1
     wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
     narrowest = min(count, NARROWEST_TILE * vector // 16 // width) if width == vector else 1
-    narrow = min(count, {1: NARROW_OF_SINGLES, vector: NARROW_TILE}.get(width, WIDE_TILE) * vector // 16 // width, wide)
+    narrow_bytes = NARROW_TILE if width == vector else WIDE_TILE
+    narrow = min(count, SIMDGROUP if width == 1 else narrow_bytes * vector // 16 // width, wide)
     while narrow > narrowest and -(-count // narrow) < THREADGROUPS_WANTED:
         narrow = max(narrow // 2, narrowest)
     are_few = -(-count // wide) < THREADGROUPS_WANTED
     is_short = loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrowest)
     makes_narrow = are_few and (is_short or not may_chunk)
     makes_chunks = are_few and may_chunk and not makes_narrow
-    if makes_chunks and cluster and is_single and width != 2:
-        shared = _in_clusters(names, views, axes, vector, width, cluster)
-        if shared is not None:
+    is_sector = narrow * width * 16 <= NARROWEST_TILE * vector
+    shares_few = makes_narrow and is_sector and width < vector and loops >= FEWEST_ROWS_IN_CLUSTERS
+    if cluster and is_single and (shares_few or (makes_chunks and width != 2)):
+        shared = _in_clusters(names, views, axes, vector, 1 if width == 2 else width, cluster)
+        if shared is not None and (makes_chunks or shared.threads <= THREADS * MOST_OF_FEW_ROWS):
             return shared, 1
     useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
     shares_rows = width == 1 and not are_few and loops >= FEWEST_SHARED_ROWS

@@ -32,8 +32,9 @@ FEWEST_OF_LONG_ROW = 256
 """On CPUs: rows that are reduced have so many elements if each is taken on its own."""
 SHORT_RUN, MEDIUM_RUN = 8, 128
 """On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
-ROWS_AT_ONCE = 4
-"""Of a threadgroup of a GPU that adds up rows: what a lane has on the way at a time."""
+ROWS_AT_ONCE, SINGLE_ROWS_AT_ONCE = 4, 8
+"""Of a threadgroup of a GPU that adds up rows: what a lane has on the way at a time, and of single elements while there
+are as many."""
 FEWEST_ELEMENTS_OF_FLAT = 1 << 18
 """Of a GPU: of fewer a thread takes one at a time, so that more of them are on their way."""
 ELEMENTS_OF_BLOCK = 1024
@@ -95,6 +96,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "most_in_order": MOST_IN_ORDER,
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "rows_at_once": ROWS_AT_ONCE,
+            "single_rows_at_once": SINGLE_ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN,
             "elements_of_block": ELEMENTS_OF_BLOCK,
             "threadgroups_of_cluster": 1,

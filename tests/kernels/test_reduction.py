@@ -391,6 +391,7 @@ class TestTheShadersOfGPUs:
             (1, 9, 15, 37),
             (2, 3, 5, 999),
             (1, 70, 61, 13),
+            (2, 50, 61, 13),
             (1, 70, 61, 14),
             (60, 7, 9, 64),
             (1, 2, 3, 2100),
@@ -540,6 +541,16 @@ class TestTheShadersOfGPUs:
         strides.elementwise.cache_clear()
 
 
+def reduction_of_gpu(shape: tuple[int, ...], axes: str, vector: int, cluster: int = 0) -> strided_reductions.Reduction:
+    """The work that adds up images of ``shape`` along ``axes``."""
+    images, height, width, channels = shape
+    layout = (0, channels, width * channels, height * width * channels, width, height, channels, images)
+    kept, extents = (True, "x" not in axes, "y" not in axes, True), (channels, width, height, images)
+    steps = np.cumprod([1, *(extent if keeps else 1 for extent, keeps in zip(extents[:3], kept, strict=False))])
+    views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
+    return reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132, cluster=cluster)
+
+
 @pytest.mark.parametrize("vector", [4, 8], ids=["float", "half"])
 def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
     """Without a device: what large images show, which take long."""
@@ -575,6 +586,24 @@ def test_clusters_of_gpus_share_all_rows(channels, vector, tiles):
 
 
 @pytest.mark.parametrize(
+    ("shape", "axes", "vector", "walk"),
+    [
+        ((1, 40, 28, 455), "xy", 8, "along_in_clusters"),
+        ((1, 36, 27, 546), "xy", 4, "along_in_clusters"),
+        ((19, 57, 55, 116), "xy", 8, "along_in_clusters_of_fours"),
+        # Too many threadgroups, tiles that are wide enough, and few rows.
+        ((1, 164, 291, 11), "x", 4, "along_in_tiles"),
+        ((46, 30, 32, 154), "xy", 8, "along_in_tiles_of_pairs"),
+        ((42, 20, 12, 346), "xy", 8, "along_in_tiles_of_pairs"),
+    ],
+)
+def test_clusters_of_gpus_share_few_rows_in_the_place_of_narrow_tiles(shape, axes, vector, walk):
+    """Without a device."""
+    work = reduction_of_gpu(shape, axes, vector, cluster=8)
+    assert work.first.walk == walk and work.second is None
+
+
+@pytest.mark.parametrize(
     ("shape", "axes", "vector", "first", "second"),
     [
         ((4, 453, 385, 3), "y", 8, (16, 16), None),
@@ -587,13 +616,7 @@ def test_clusters_of_gpus_share_all_rows(channels, vector, tiles):
 )
 def test_lanes_of_gpus_share_the_rows_of_single_elements(shape, axes, vector, first, second):
     """Without a device: threadgroups and lanes of the passes, as many as keep a GPU busy and read whole sectors."""
-    images, height, width, channels = shape
-    layout = (0, channels, width * channels, height * width * channels, width, height, channels, images)
-    kept = (True, "x" not in axes, "y" not in axes, True)
-    extents = (channels, width, height, images)
-    steps = np.cumprod([1, *(extent if keeps else 1 for extent, keeps in zip(extents[:3], kept, strict=False))])
-    views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
-    work = reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132)
+    work = reduction_of_gpu(shape, axes, vector)
     assert work.first.walk == "along_in_tiles" and work.first.parameters["reduced"][6:8] == first
     assert (work.second and work.second.parameters["reduced"][6:8]) == second
 
