@@ -224,10 +224,16 @@ class Tiling:
         of_splits = splits * (costs.split_time + products.values * costs.value_time)
         if not products.are_symmetric:
             of_splits += costs.sum_time
-        of_stores = 0.0
-        if products.are_scattered and not tile.in_place:
-            of_stores = rounds * costs.store_time * tile.rows * tile.columns / tile.threads
+        of_stores = 0.0 if tile.in_place else self.store_time(products, units, tile)
         return steps * step_time + (of_splits if splits > 1 else of_stores)
+
+    def store_time(self, products: Products, units: int, tile: Tile) -> float:
+        """The microseconds in which results are stored one by one; ``time`` leaves out those of tiles in place."""
+        if not products.are_scattered:
+            return 0.0
+        rounds = math.ceil(math.ceil(products.tile_count(tile) / units) / tile.resident)
+        store_time = self.costs_of(products.kind, products.metal_type).store_time
+        return rounds * store_time * tile.rows * tile.columns / tile.threads
 
 
 _SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 1.1, 6)
