@@ -417,7 +417,9 @@ def test_names_of_the_library_need_their_namespace(include: str) -> None:
     for opened in ("namespace m = metal;\n", "using metal::atomic_uint;\n", "using namespace metal;\n"):
         prefix = "m::" if opened[0] == "n" else ""
         assert lint(include + opened + f"kernel void f(device {prefix}atomic_uint* x) {{}}") == []
-    assert [f.rule for f in lint(include + "kernel void f(device atomic_uint* x) {}")] == [46]
+    for name in ("atomic_uint", "float4x4", "half2x3"):
+        assert [f.rule for f in lint(include + f"kernel void f(device {name}* x) {{}}")] == [46]
+        assert lint(include + f"kernel void f(device metal::{name}* x) {{}}") == []
     assert lint(include + "float exp(float x) { return x; }\n" + kernel.format("")) == []
     found_by_arguments = (
         "kernel void f(device metal::atomic_uint* n, device float* x) {{\n"
@@ -478,3 +480,32 @@ def test_source_that_cannot_be_read_is_rule_zero() -> None:
     found = lint("kernel void f(device float* x) {", filename="k.metal")
     assert [(finding.rule, finding.line, finding.column) for finding in found] == [(0, 1, 32)]
     assert str(found[0]) == "k.metal:1:32: error: expected '}' to match this '{'"
+
+
+def test_sources_with_textures_keep_the_rules() -> None:
+    """Metal's own templates, which nothing here declares, declare variables."""
+    sources = (
+        "constexpr sampler s(coord::normalized, mag_filter::linear);\n"
+        "kernel void f(texture2d<half, access::sample> in [[texture(0)]], texture2d_array<half, access::write> out "
+        "[[texture(1)]], uint2 p [[thread_position_in_grid]]) {\n"
+        "    if (p.x >= out.get_width()) return;\n"
+        "    half4 c = in.sample(s, float2(p), level(0)) + in.sample(s, float2(p), bias(1));\n"
+        "    texture2d<half> same = in;\n"
+        "    out.write(c + same.read(p), p, 0);\n}",
+        "template <typename T> T first(texture2d<T> t) { return t.read(uint2(0)).x; }\n"
+        "struct All { array<texture2d<float>, 4> all [[id(0)]]; texture3d<float> v [[id(4)]]; };\n"
+        "kernel void f(constant All& a [[buffer(0)]], texture_buffer<float> b [[texture(0)]], device float* x) {\n"
+        "    x[0] = first(a.all[1]) + a.v.read(uint3(0)).x + b.read(0u).x;\n}",
+        "#include <metal_raytracing>\nusing namespace raytracing;\n"
+        "kernel void f(primitive_acceleration_structure a [[buffer(0)]], device float* x [[buffer(1)]]) {\n"
+        "    ray r(float3(0), float3(0, 0, 1));\n"
+        "    intersector<triangle_data> search;\n"
+        "    intersection_result<triangle_data> hit = search.intersect(r, a);\n"
+        "    x[0] = hit.distance;\n}",
+    )
+    for source in sources:
+        assert [*map(str, lint(LIBRARY + source, language_version="3.1"))] == []
+    misspelt = lint(LIBRARY + sources[0].replace("(c + ", "(c + bias + ").replace("same.read", "sume.read"))
+    assert [each.message for each in misspelt] == [
+        "use of undeclared identifier 'bias'", "use of undeclared identifier 'sume'; did you mean 'same'?"
+    ]  # fmt: skip

@@ -19,6 +19,9 @@ _TEMPLATES = frozenset(
     is_scalar_v vec_elements is_vector is_vector_v underlying_type underlying_type_t conjunction conjunction_v
     disjunction disjunction_v negation negation_v void_t declval remove_addrspace remove_addrspace_t vec_mtl
     class_vector_mtl matrix_storage_mtl whole_number_mtl _numeric_limits_impl __is_valid_simdgroup_type
+    texture1d texture1d_array texture2d texture2d_array texture2d_ms texture2d_ms_array texture3d texturecube
+    texturecube_array texture_buffer depth2d depth2d_array depth2d_ms depth2d_ms_array depthcube depthcube_array
+    visible_function_table intersection_function_table intersector intersection_result intersection_query array_ref
     """.split()
 )
 

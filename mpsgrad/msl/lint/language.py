@@ -231,7 +231,9 @@ def no_standard_library(source: Source) -> Iterator[Found]:
             yield source.tokens[index], "expected namespace name"
 
 
-_LIBRARY_TYPES = re.compile(r"atomic_(?:u?int|bool|ulong|float)|simdgroup_(?:half|float|bfloat)8x8|simdgroup_matrix")
+_LIBRARY_TYPES = re.compile(
+    r"atomic_(?:u?int|bool|ulong|float)|simdgroup_(?:half|float|bfloat)8x8|simdgroup_matrix|(?:half|float)[2-4]x[2-4]"
+)
 # Their arguments are of a class, or of an enumeration, in namespace metal, where calls without it are looked up, too.
 _OF_MATRICES = frozenset(f"simdgroup_{name}" for name in ("load", "store", "multiply", "multiply_accumulate"))
 _OF_ENUMERATIONS = re.compile(r"atomic_\w+_explicit|(?:threadgroup|simdgroup)_barrier")
@@ -245,13 +247,13 @@ _INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTI
     why="The library's names live in namespace metal: 'using namespace metal;' or 'metal::' must bring them in.",
 )
 def library_names_are_qualified(source: Source) -> Iterator[Found]:
-    """Looks at called functions, atomic types and matrices of simdgroups in a source that has kernels and includes the
-    library; any 'using namespace metal' is taken to reach everywhere."""
+    """Looks at called functions, atomic types and matrices in a source that has kernels and includes the library; any
+    'using namespace metal' is taken to reach everywhere."""
     if source.is_header or not source.program.kernels or not _INCLUDES_LIBRARY.search(source.written):
         return
     texts = source.texts
     for index, text in enumerate(texts):
-        if text == "using" and texts[index + 1 : index + 3] == ["namespace", "metal"]:
+        if text == "using" and texts[index + 1 : index + 3] in (["namespace", "metal"], ["namespace", "simd"]):
             return
         if text == "using" and texts[index + 1 : index + 4] == ["namespace", "::", "metal"]:
             return

@@ -37,8 +37,12 @@ _LIBRARY_WORDS = frozenset(
     """
     NULL metal simd fast precise std math vec packed_vec matrix sampler coord address filter access mem_flags
     memory_order memory_order_relaxed thread_scope simd_vote quad_vote os_log os_log_default uniform value type
+    mag_filter min_filter mip_filter s_address t_address r_address border_color compare_func max_anisotropy lod_clamp
+    component triangle_data curve_data instancing primitive_data world_space_data max_levels
     """.split()
 )
+_SAMPLING = frozenset("level bias gradient2d gradient3d gradientcube min_lod_clamp".split())
+"""What a texture's functions take, and what others may be called that nobody calls."""
 _FAMILIES = re.compile(
     r"_|atomic|simd|quad|texture|depth|tensor|ray|intersect|mesh|imageblock|raster|visible|command|render|compute|MTL"
     r"|TARGET|air|vector_|matrix_|metal|(?:M|FLT|HALF|BFLOAT|INT|UINT|CHAR|SCHAR|UCHAR|SHRT|USHRT|LONG|ULONG)_|[A-Z0-9_]+$"
@@ -156,7 +160,7 @@ class _Names:
         """Whether the name at ``index`` may mean anything there."""
         source = self._source
         text = source.text(index)
-        if text in _library_names():
+        if text in _library_names() or (text in _SAMPLING and source.text(index + 1) == "("):
             return True
         if text not in self._declared:
             return text in source.declared_functions
