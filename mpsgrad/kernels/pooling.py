@@ -17,6 +17,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
     MOST_IN_TILE,
+    MOST_IN_TILE_OF_EIGHTS,
     PARAMETERS,
     THREADS_BY_TILES_PER_UNIT,
     add_dispatch,
@@ -30,9 +31,13 @@ from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.padding import PaddingMethod
 from mpsgrad.shader import family_of
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.tunables import tunables
 
 LEAST_TAPS_OF_SUMS, LEAST_TAPS_OF_STRIDED_SUMS = 9, 25
 """Average pooling adds up windows of so many taps along one axis after the other, if strides are 1 or not."""
+MANY_CHANNELS, LEAST_TAPS_OF_MANY_CHANNELS = 128, 16
+"""CPUs with few registers do so for more channels than others where windows overlap: for more than these if windows
+have so many taps."""
 LEAST_TAPS_OF_PIXELS, LEAST_CHANNELS_OF_PIXELS = 16, 512
 """Average pooling adds up windows of so many taps and channels pixel by pixel if they do not overlap."""
 FEWEST_CHANNELS_OF_SHARE = 128
@@ -331,10 +336,15 @@ class PoolingAverage(Pooling):
         """Adds the kernel of CPUs that adds up pixels along one axis after the other, unless windows are small."""
         taps_x, taps_y, stride_x, *_ = parameters["window"]
         _, pixel, *_, height, channels, images = parameters["destination"]
-        shares = shares_of_channels(channels, taps_x, 1)
+        suits_more_channels = (
+            not tunables(self.device.tuning).has_many_registers
+            and stride_x < taps_x
+            and (channels <= MANY_CHANNELS or taps_x * taps_y >= LEAST_TAPS_OF_MANY_CHANNELS)
+        )
+        shares = shares_of_channels(channels, taps_x, 1, MOST_IN_TILE if channels < 8 else MOST_IN_TILE_OF_EIGHTS)
         if (
             shares is None
-            or channels > MOST_CHANNELS_BY_TILES
+            or (channels > MOST_CHANNELS_BY_TILES and not suits_more_channels)
             or taps_x * taps_y < (LEAST_TAPS_OF_SUMS if stride_x == 1 else LEAST_TAPS_OF_STRIDED_SUMS)
             or (channels < 8 and not pixel == parameters["source"][1] == channels)
         ):

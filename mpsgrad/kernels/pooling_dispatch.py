@@ -78,9 +78,9 @@ COLUMN_ROWS = 7
 """On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
 load."""
 
-MOST_IN_TILE, MOST_IN_TILE_OF_GRADIENT = 2048, 4096
-"""Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many. Gradients of eight channels
-and more have two kinds of them."""
+MOST_IN_TILE, MOST_IN_TILE_OF_EIGHTS = 2048, 4096
+"""Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many. Sums of eight channels and
+more are of two kinds at most."""
 CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 512, 16
 """Up to so many channels have tiles of columns, and fewer where windows are wide: the second number at least. Parts of
 pixels are short pieces, which lie far apart."""
@@ -127,7 +127,7 @@ _CONSTANTS: dict[str, Any] = {
     "largest_recorded_window": LARGEST_RECORDED_WINDOW,
     "is_for_large_windows": False,
     "most_in_tile": MOST_IN_TILE,
-    "most_in_tile_of_gradient": MOST_IN_TILE_OF_GRADIENT,
+    "most_in_tile_of_eights": MOST_IN_TILE_OF_EIGHTS,
     "columns_of_taps": COLUMNS_OF_TAPS,
     "few_at_once": False,
     "doubles": False,

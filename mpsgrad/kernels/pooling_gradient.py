@@ -21,7 +21,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     GRADIENT_PARAMETERS,
     LARGEST_POSITION,
     MOST_IN_TILE,
-    MOST_IN_TILE_OF_GRADIENT,
+    MOST_IN_TILE_OF_EIGHTS,
     add_dispatch,
     add_dispatch_of_shares,
     require_positions,
@@ -205,7 +205,7 @@ class PoolingGradient(WindowProperties, GradientKernel):
         taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
         # A stride does not matter where there is one window only.
         stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
-        most_in_tile = MOST_IN_TILE if channels < 8 else MOST_IN_TILE_OF_GRADIENT
+        most_in_tile = MOST_IN_TILE if channels < 8 else MOST_IN_TILE_OF_EIGHTS
         shares = shares_of_channels(channels, -(-taps_x // stride_x), stride_x, most_in_tile)
         if (
             shares is None

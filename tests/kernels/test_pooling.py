@@ -316,6 +316,21 @@ def test_gradients_that_exceed_the_caches(kind, size, width, stride):
 
 
 @pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("width", "channels", "size", "stride"), [(37, 130, 3, 1), (20, 530, 5, 2)])
+def test_averages_of_windows_that_overlap(width, channels, size, stride, edge):
+    """Over tiles of columns, of all channels or some, with parts outside."""
+    columns, rows = -(-width // stride), -(-9 // stride)
+    geometry = WindowGeometry(width, 9, size, size, stride, stride, 1, 1, 1, size // 2, columns, rows)
+    x = np.random.default_rng(26).standard_normal((2, 9, width, channels)).astype(np.float32)
+    keywords = AVERAGE.keywords(geometry, edge)
+    _, y, _ = encode(AVERAGE.kernel(geometry, edge), x, (rows, columns))
+    expected = reference.pooling_average(x, **keywords)
+    assert_within(
+        y, expected, error_bound(np.float32, size**2, reference.pooling_average(np.abs(x), **keywords), expected)
+    )
+
+
+@pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize(("channels", "size", "rows"), [(515, 7, 1), (2100, 4, 1), (600, 5, 3)])
 def test_averages_of_large_windows(channels, size, rows, edge):
     """Of all pixels of an image or of windows beside each other, with parts outside."""
