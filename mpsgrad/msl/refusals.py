@@ -29,6 +29,7 @@ _REASONS = {
         get_sample_position
     """,
     "tensors are not supported": "tensor_handle tensor_inline cooperative_tensor",
+    "a list in braces can make objects, but be none": "initializer_list",
 }
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 # What C and C++ have as words for types and Metal has not.
