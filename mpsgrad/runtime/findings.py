@@ -34,9 +34,9 @@ MISTAKES: dict[str, Mistake] = {
         "register held: no two runs are alike.",
         "Device memory counts as uninitialised only where the call says that an argument is undefined. A copy of a "
         "struct is reported where none of its bytes has a value. What is a thread's own is looked at where its type "
-        "is known, but not what a lambda expression names. A struct that is assigned, or that a function takes, is "
-        "taken to have a value in each member, and so is a union, or one with a base that the source lacks, when a "
-        "method of it was called. A vector is reported where no component that is read has one.",
+        "is known, but not what a lambda expression names. A struct that is assigned is taken to have a value in each "
+        "member, and so is a union, or one with a base that the source lacks, when a method of it was called. A vector "
+        "is reported where no component that is read has one.",
     ),
     "data-race": Mistake(
         "error",

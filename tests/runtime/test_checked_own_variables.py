@@ -108,6 +108,7 @@ DEFECTS = [
     Defect("no values", "float v[4], w; (void)v[0]; (void)w; uint size = sizeof(v) / sizeof(v[0]); return size;", ""),
     Defect("in a loop", "float s = 0; for (uint k = 0; k < n; ++k) { float v[2], w; v[k & 1] = w = k; if (k == 2) continue; s += v[k & 1] + w; } return s;", ""),
     Defect("between labels", "switch (n) { case 3: float v[2], w; v[0] = 1; return v[0]; case 4: w = 2; return w; } return 0;", ""),
+    Defect("structs that functions take", "Box b; b.low = x[0]; <<||b.high = 2;>> return size(grown(b), 1);", "'b.high' is read before it has a value", "struct Box { float low, high; }; Box grown(const Box b) { Box c = b; c.low -= 1; return c; }\nfloat size(Box b, float s) { for (uint k = 0; k < 2; ++k) { float b = k; s += b; } b.low += s; return b.high - b.low; }"),
 ]  # fmt: skip
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 KERNEL = "kernel void f(device const float* x, constant uint& n, device float* y, uint i [[thread_position_in_grid]]) {\n"

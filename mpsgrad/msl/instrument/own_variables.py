@@ -118,6 +118,29 @@ class OwnVariables:
             return Own(self._can_fence and value not in ("(", "{"), False)
         return Own(False, False) if is_number and has_address else None
 
+    def copied_parameter(self, start: int, end: int, scope_end: int) -> int | None:
+        """Where the name of a parameter stands that is a struct of the program's, None for others."""
+        words = self._source.texts[start:end]
+        stop = start + words.index("=") if "=" in words else end
+        name_at = stop - 1
+        if not self._can_fence or not (_UNLIKE | {"&", "&&", "*", "[", "...", "("}).isdisjoint(words):
+            return None
+        is_named = self._source.kind(name_at) == IDENTIFIER and self._text(name_at - 1) != "::"
+        type_words = self._source.texts[start:name_at]
+        if not is_named or not any(word in self._source.struct_bodies for word in type_words):
+            return None
+        return None if self._is_captured(self._text(name_at), name_at, scope_end) else name_at
+
+    def copy(self, start: int, name_at: int, number: int) -> list[str | Token]:
+        """A watched copy of a parameter, declared in a block of its own."""
+        name = self._text(name_at)
+        kind, own = f"type_of_{name}_mtl", holder_of(name)
+        specifiers = [token for token in self._source.tokens[start:name_at] if token.text != "thread"]
+        words: list[str | Token] = ["typedef", *specifiers, kind, ";"]
+        words += [f"watched_own_mtl<{kind}, {self._granule}>", own, "=", "{", "{", "}", ",", name, "}", ";"]
+        words += ["thread", kind, "&", name, "=", own, ".", "object", ";"]
+        return [*words, "own_variable_mtl", f"entry_of_{name}_mtl", "(", own, ",", str(number), ",", "0", ")", ";"]
+
     def _is_class(self, word: str) -> bool:
         return word in self._source.struct_bodies or word in self._unions or word == "array"
 

@@ -56,8 +56,24 @@ class Weaver(ExpressionWeaver):
             self._enter_kernel(function)
         if is_constructor(source, function):
             self.edits.after(function.body_open, "own_constructed_mtl", "(", "*", "this", ")", ";")
+        else:
+            self._copied_parameters(function)
         self._statements(function.body_open + 1, function.body_close)
         self._scopes.close_function()
+
+    def _copied_parameters(self, function: Function) -> None:
+        """Notes the edits for structs that a function takes: copies of them in an inner block, which are watched."""
+        words: list[str | Token] = []
+        for start, end in self._source.arguments(function.opening):
+            name_at = self._own.copied_parameter(start, end, function.body_close)
+            if name_at is not None:
+                name = self._text(name_at)
+                number = self._own_name(name)
+                words += self._own.copy(start, name_at, number)
+                self._scopes.declare(name, Meaning(is_own=True, watched=number))
+        if words:
+            self.edits.after(function.body_open, "{", *words)
+            self.edits.before(function.body_close, "}")
 
     def _enter_kernel(self, function: Function) -> None:
         assert function.kernel is not None
