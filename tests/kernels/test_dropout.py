@@ -330,5 +330,5 @@ class TestTheShadersOfGPUs:
         check(x, g, 0.3, seed=3)
         check(x, g, 0.3, mask_stride_in_pixels=(1, 0, 1))
         # As of images with many elements.
-        monkeypatch.setattr(dropout, "SIMDGROUPS_AT_ONCE", 0)
+        monkeypatch.setattr(dropout, "_elements_of_chunk", lambda device, elements: dropout.ELEMENTS_BY_TURNS)
         check(x, g, 0.3, seed=3)
