@@ -168,6 +168,8 @@ class OpenCLBackend(Backend):
             lines.append("  return __builtin_is_constant_evaluated() ? 0 : get_global_id(0) >> 32;\n}\n")
             lines.append("constexpr inline bool never_mtl(uint dimension = 0) {\n")
             lines.append("  return !__builtin_is_constant_evaluated() && get_global_size(dimension) == 0;\n}\n")
+            lines.append("constexpr inline bool apart_mtl(bool condition) {\n")
+            lines.append("  return condition != (!__builtin_is_constant_evaluated() && get_work_dim() == 0);\n}\n")
             lines += _IN_PLACE
         for width in (2, 3, 4):
             for name, vector, element in _CLASS_VECTORS:

@@ -54,7 +54,7 @@ from mpsgrad.msl.vector_specialisations import specialise_for_vectors
 from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, version_of, without_coherence
 
 if TYPE_CHECKING:
-    from mpsgrad.msl.analysis.detours import Detour
+    from mpsgrad.msl.analysis.detours import Condition, Detour
     from mpsgrad.msl.analysis.exits import Exits
     from mpsgrad.msl.analysis.guards import Guard
     from mpsgrad.msl.analysis.neighbours import Neighbours
@@ -164,13 +164,14 @@ def _backend(target: Target) -> Backend:
 
 
 class _Guidance(NamedTuple):
-    """What begins the loops that are not to be unrolled; the short ways that choices need; what leads out of loops and
-    has to stay in them; the indices of neighbouring threads; those that none of the threads may have found, and
-    divisors; the conditions of what stands there once more without them; and the names of kernels that add up.
-    ``analysed`` is the program that they were found in."""
+    """What begins the loops that are not to be unrolled; the short ways that choices need; conditions to keep apart;
+    what leads out of loops and has to stay in them; the indices of neighbouring threads; those that none of the threads
+    may have found, and divisors; the conditions of what stands there once more without them; and the names of kernels
+    that add up. ``analysed`` is the program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
+    conditions: Sequence[Condition] = ()
     exits: Exits | None = None
     neighbours: Neighbours | None = None
     elements: Sequence[Span] = ()
@@ -180,7 +181,9 @@ class _Guidance(NamedTuple):
     analysed: Source | None = None
 
     def put_into(self, forms: VectorForms, backend: Backend, spelling: Callable[[str], str]) -> None:
-        """Writes all of them at their places in the program."""
+        """Writes all of them at their places in the program, what stands around others last."""
+        for _, behind, name in self.conditions:
+            forms.put_before(behind, "))" if name is None else f"; apart_mtl((bool)({spelling(name)}))")
         for loop in self.rolled:
             if loop.kind == "pragma":
                 loop.text = f"#pragma {_ROLLED}"
@@ -204,6 +207,8 @@ class _Guidance(NamedTuple):
         for first, behind in self.divisors:
             forms.put_before(first, "in_place_mtl(")
             forms.put_before(behind, ")")
+        for first, _, name in self.conditions:
+            forms.put_before(first, "apart_mtl((bool)(" if name is None else "")
 
     @staticmethod
     def _show_neighbours(
@@ -308,7 +313,7 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
 
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
-    from mpsgrad.msl.analysis.detours import detours_of
+    from mpsgrad.msl.analysis.detours import conditions_to_keep_apart, detours_of
     from mpsgrad.msl.analysis.divisors import divisors_of
     from mpsgrad.msl.analysis.elements import indices_of_elements
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
@@ -321,6 +326,7 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
     return _Guidance(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
+        conditions_to_keep_apart(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
         neighbours_of(analysed) if backend.neighbours and is_in_rows else None,
         indices_of_elements(analysed) if backend.guards_flow else (),

@@ -109,6 +109,59 @@ def test_ways_of_several_blocks(body: str) -> None:
     np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20))
 
 
+DECIDED_BEFORE = [
+    f"if (p) {{ {LONG} }} if (!p) {{ {ROLLED} r = 20; }} else {{ r = 10; }}",
+    f"if (p) {{ }} else {{ {LONG} }} if (q == 0) {{ r = 20; }} else {{ {LONG} r = 10; }}",
+    f"if ((m & 1) != 0) {{ {LONG} r = 10; }} b += 3; if (!(m & 1)) {{ {ROLLED} r = 20; }}",
+    f"r = 10; if (p) {{ {LONG} }} while (!p) {{ {LONG} r = 20; break; }}",
+    f"while (p && r != 10) {{ {LONG} r = 10; }} if (!p) {{ {LONG} r = 20; }}",
+    f"for (uint t = 0; t < q; t++) {{ {LONG} r = 10; }} for (uint t = q; t < 1; t++) {{ {LONG} r = 20; }}",
+    f"for (int t = 0; t < 3; t++) {{ if (p) {{ {LONG} }} if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }} }}",
+    f"if (p) {{ {LONG} }} if (bool even = !p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
+    f"grow(a, b, p); if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
+    "grow(a, b, p); r = grow(a, b, !p) ? 20 : 10;",
+]
+GROWING = f"bool grow(thread uint& a, uint b, bool p) {{ if (p) {{ {LONG} return true; }} return false; }}\n"
+
+
+def test_choices_that_others_decide_about_before() -> None:
+    start = "bool p = a & 1; uint q = p, m = a;"
+    kernels = [
+        kernel(f"{start} {body}", GROWING if not number else "").removeprefix(HEAD if number else "")
+        for number, body in enumerate(DECIDED_BEFORE)
+    ]
+    source = "".join(text.replace("void f(", f"void f{number}(") for number, text in enumerate(kernels))
+    library = mg.compile(source)
+    x = np.random.default_rng(4).integers(0, 1 << 32, 2 * LANES, dtype=np.uint32)
+    for number, body in enumerate(DECIDED_BEFORE):
+        y = np.zeros(2 * LANES, np.uint32)
+        library.function(f"f{number}")(LANES, x, y, np.uint32(3))
+        np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1, 10, 20), err_msg=body)
+
+
+@pytest.mark.parametrize(
+    ("body", "conditions"),
+    [
+        (f"if (a & 1) {{ {LONG} }}", []),
+        (f"if (a & 1) {{ {LONG} }} if (b & 1) {{ {LONG} }}", ["b & 1"]),
+        (f"if (a & 1) {{ {LONG} }} if (b & 1) r = 3;", []),
+        (f"if (a & 1) {{ {LONG} }} if (uint c = b & 1) {{ {LONG} }} while (uint c = b) {{ b = a; {LONG} }}", ["c"]),
+        (f"if (a & 1) {{ {LONG} }} if (uint c = b; c & 1) {{ {LONG} }}", ["c & 1"]),
+        (f"if (a & 1) {{ {LONG} }} if constexpr (sizeof(int) == 4) {{ {LONG} }}", []),
+        (f"if (a & 1) {{ {LONG} }} for (uint t = 0; t < n; t++) {{ {LONG} }}", []),
+        (f"if (a & 1) {{ {LONG} }} constexpr uint c = (4), d = c; for (uint t = c; t < d; t++) {{ {LONG} }}", []),
+        (f"if (a & 1) {{ {LONG} }} uint t; for (t = 0; t < 4; t++) {{ {LONG} }}", []),
+        (f"if (a & 1) {{ {LONG} }} for (uint t = 0; t < b; t++) {{ {LONG} }}", ["t < b"]),
+        (f"if (a & 1) {{ {LONG} }} for (;;) {{ {LONG} break; }}", []),
+        (f"if (a & 1) {{ {LONG} }} if (uint c{{b}}) {{ {LONG} }}", []),
+    ],
+)
+def test_conditions_are_kept_apart_behind_other_choices(body: str, conditions: list[str]) -> None:
+    text = translate(kernel(body), "opencl", launch="row").source
+    found = re.findall(r"apart_mtl\(\(bool\)\(([^()]*)\)\)", text)
+    assert [" ".join(each.split()) for each in found] == conditions
+
+
 def test_all_arms_have_short_ways_to_where_one_jumps() -> None:
     body = """bool p = a & 1, n = c > 7; uint d = i;
     for (int k = 0; k < 4; k++) {

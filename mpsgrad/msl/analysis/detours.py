@@ -7,6 +7,9 @@ or to where a jump goes, the vectorizer finds that place and all before it. All 
 only the first did, ``if (x) { if (z) return; } else loop;`` in a loop had threads return that came the second. What
 stands behind a choice or a loop that threads jump out of is one of the ways, too. No thread takes such a short way, but
 that is not known when the source is compiled.
+
+Of two choices, one behind the other, the compiler makes one where the first decides about the second: ``if (x) loop; if
+(!x) { loop; r = 1; } else r = 2;``. That is kept from it by a condition of which it does not know what it depends on.
 """
 
 from __future__ import annotations
@@ -17,10 +20,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mpsgrad.msl.analysis.calls import functions_meant, reaching
-from mpsgrad.msl.analysis.loops import loops_of
+from mpsgrad.msl.analysis.loops import loops_of, names_are_common
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import Function, Source
-from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range, Section, Statement
+from mpsgrad.msl.analysis.statements import (
+    DECIDING,
+    LOOPS,
+    Range,
+    Section,
+    Statement,
+    declared_in_condition,
+)
 from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.tokens import ASSIGNMENTS, Token
@@ -42,10 +52,27 @@ class Detour(NamedTuple):
     is_alone: bool = False
 
 
+class Condition(NamedTuple):
+    """What stands from ``first`` to ``behind`` in the brackets of a choice or a loop; ``name`` is declared there."""
+
+    first: Token
+    behind: Token
+    name: str | None
+
+
 def detours_of(source: Source) -> list[Detour]:
     """The detours that ``source`` needs."""
-    finder = _Finder(source)
-    return [finder.found[index] for index in sorted(finder.found)]
+    found = _finder_of(source).found
+    return [found[index] for index in sorted(found)]
+
+
+def conditions_to_keep_apart(source: Source) -> list[Condition]:
+    """The conditions of choices that other choices may decide about before."""
+    return _finder_of(source).conditions()
+
+
+def _finder_of(source: Source) -> _Finder:
+    return source.keep(_Finder, lambda: _Finder(source))
 
 
 class _Finder:
@@ -73,6 +100,42 @@ class _Finder:
         for each in source.statements.deciding(*DECIDING):
             if source.in_body(each.word) and not barriers.places(each.word, each.end) and not each.is_constexpr:
                 self._jump_behind(each)
+        self._deciding = [
+            each
+            for each in source.statements.deciding("if", "for", "while")
+            if source.in_body(each.word) and not each.is_constexpr and not barriers.places(each.word, each.end)
+            if any(self._flow(*part) for part in each.parts)
+        ]
+
+    def conditions(self) -> list[Condition]:
+        """The conditions of choices and loops with flow behind others, or in functions, which may be called there."""
+        source = self._source
+        ends: dict[int, int] = {}
+        found = []
+        for each in self._deciding:
+            function = self._function_around(each.word)
+            if function is None or len(self._deciding) == 1:
+                continue
+            end = ends[function.start] = min(each.end, ends.get(function.start, each.end))
+            clauses = source.statements.clauses(each.condition)
+            is_choice = source.text(each.word) == "if"
+            start, stop = clauses[-1 if is_choice else len(clauses) // 2]
+            if start == stop or (function.kernel is not None and end > each.start) or self._agrees(each):
+                continue
+            place = declared_in_condition(source, start, stop)
+            if (is_choice and len(clauses) == 1) if place is not None else not self._declares(start, stop):
+                name = source.text(place) if place is not None else None
+                found.append(Condition(source.tokens[start], source.tokens[stop], name))
+        return found
+
+    def _declares(self, start: int, end: int) -> bool:
+        """Whether a variable is declared there, such as that of a lambda expression."""
+        named = ((index, self._source.variable(self._source.text(index), index)) for index in range(start, end))
+        return any(variable is not None and variable.place == index for index, variable in named)
+
+    def _agrees(self, loop: Statement) -> bool:
+        """Whether all threads make the same turns, as far as names tell."""
+        return self._source.text(loop.word) == "for" and names_are_common(self._source, loop.condition)
 
     def _pass_by_arms(self, arms: Sequence[Range]) -> None:
         if len(arms) > 1 and all(self._flow(*arm) for arm in arms) and any(self._flow(*arm) > 1 for arm in arms):

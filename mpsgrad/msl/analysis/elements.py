@@ -14,6 +14,7 @@ from functools import cached_property
 
 from mpsgrad.msl.analysis.defined_values import defined_values
 from mpsgrad.msl.analysis.expressions import expressions_of
+from mpsgrad.msl.analysis.loops import is_common
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
 from mpsgrad.msl.program import SHARED_SPACES
@@ -82,24 +83,10 @@ class _Elements:
             if function.kernel is not None
             and not source.places(*_CHOOSING, start=function.body_open, end=function.body_close)
             and all(
-                self._is_common((loop + 2, source.close(loop + 1)))
+                is_common(source, (loop + 2, source.close(loop + 1)))
                 for loop in source.places("for", start=function.body_open, end=function.body_close)
             )
         ]
-
-    def _is_common(self, head: Range) -> bool:
-        """Whether a loop's head names its own variable and what all threads have."""
-        source = self._source
-        named = (source.variable(source.text(index), index) for index in range(*head))
-        return all(
-            head[0] <= variable.place < head[1]
-            or variable.last == len(source.tokens)
-            or variable.is_reference
-            and variable.type is not None
-            and variable.type.space in SHARED_SPACES
-            for variable in named
-            if variable is not None
-        ) and not source.places("[", "*", "->", "(", start=head[0], end=head[1])
 
     def _is_near(self, opening: int) -> bool:
         """Whether the bracket at ``opening`` stands behind a thread's array, a matrix or a pointer to such."""

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token, matching_angle
@@ -70,6 +71,40 @@ def loops_to_keep_rolled(source: Source) -> list[Token]:
 def loops_of(source: Source) -> Loops:
     """What can be told of the loops of ``source``, once for all who ask."""
     return source.keep(Loops, lambda: Loops(source))
+
+
+def is_common(source: Source, head: Range) -> bool:
+    """Whether a loop's head names its own variable and what all threads have."""
+    return names_are_common(source, head) and not source.places("[", "*", "->", "(", start=head[0], end=head[1])
+
+
+def names_are_common(source: Source, head: Range) -> bool:
+    """Whether the variables that a loop's head names are its own and such that all threads have."""
+    named = [(index, source.variable(source.text(index), index)) for index in range(*head)]
+    own = {variable for index, variable in named if variable is not None and _begins(source, variable, index, head)}
+    return all(
+        variable in own
+        or variable.last == len(source.tokens)
+        or variable.name in source.template_values
+        or _is_constant(source, variable)
+        or variable.is_reference
+        and variable.type is not None
+        and variable.type.space in SHARED_SPACES
+        for _, variable in named
+        if variable is not None
+    )
+
+
+def _is_constant(source: Source, variable: Variable) -> bool:
+    index = variable.place
+    while index > 0 and source.text(index) not in (";", "{", "}", "("):
+        index = (source.close(index) if source.text(index) == ")" else index) - 1
+    return "constexpr" in source.texts[index : variable.place]
+
+
+def _begins(source: Source, variable: Variable, index: int, head: Range) -> bool:
+    """Whether a variable that a loop's head names at ``index`` is declared there, or set first of all."""
+    return head[0] <= variable.place < head[1] or (index == head[0] and source.text(index + 1) == "=")
 
 
 class Loops:

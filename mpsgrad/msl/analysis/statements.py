@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mpsgrad.msl.tokens import IDENTIFIER
+
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.source import Source
 
@@ -184,3 +186,12 @@ class Statements:
             return source.close(index) + 1
         end = source.find_end(index, len(source.tokens))
         return max(end + (source.text(end) == ";"), index + 1)
+
+
+def declared_in_condition(source: Source, start: int, end: int) -> int | None:
+    """The name of the variable that the condition there declares."""
+    equals = next((k for k in source.places("=", start=start, end=end) if source.find_end(start, k) == k), None)
+    if equals is None or equals - start < 2 or source.kind(start) != IDENTIFIER:
+        return None
+    is_behind_type = source.kind(equals - 2) == IDENTIFIER or source.text(equals - 2) in ("*", "&", ">")
+    return equals - 1 if is_behind_type and source.kind(equals - 1) == IDENTIFIER else None

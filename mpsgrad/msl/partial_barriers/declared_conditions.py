@@ -8,8 +8,8 @@ semicolon in their brackets.
 from __future__ import annotations
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.analysis.statements import LOOPS, Range, Statement
-from mpsgrad.msl.tokens import IDENTIFIER, Token, made_at
+from mpsgrad.msl.analysis.statements import LOOPS, Range, Statement, declared_in_condition
+from mpsgrad.msl.tokens import Token, made_at
 
 
 def without_declared_conditions(source: Source) -> list[Token] | None:
@@ -57,7 +57,7 @@ def _head(
     if is_for and len(clauses) != 3:
         return None
     *first, (start, end) = clauses[:2] if is_for else clauses
-    name = _declared(source, start, end)
+    name = declared_in_condition(source, start, end)
     if name is None and (is_for or not first):
         return None
     condition = tokens[start:end] if name is None else [tokens[name].at(place)]
@@ -71,12 +71,3 @@ def _head(
     for begin, stop in first:
         outside += [*tokens[begin:stop], *made_at(place, ";")]
     return [*outside, *declared], statement.condition, condition, []
-
-
-def _declared(source: Source, start: int, end: int) -> int | None:
-    """The name of the variable that a condition declares."""
-    equals = next((k for k in source.places("=", start=start, end=end) if source.find_end(start, k) == k), None)
-    if equals is None or equals - start < 2 or source.kind(start) != IDENTIFIER:
-        return None
-    is_behind_type = source.kind(equals - 2) == IDENTIFIER or source.text(equals - 2) in ("*", "&", ">")
-    return equals - 1 if is_behind_type and source.kind(equals - 1) == IDENTIFIER else None
