@@ -313,7 +313,7 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
 
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
-    from mpsgrad.msl.analysis.detours import conditions_to_keep_apart, detours_of
+    from mpsgrad.msl.analysis.detours import conditions_to_keep_apart, detours_of, loops_around_choices
     from mpsgrad.msl.analysis.divisors import divisors_of
     from mpsgrad.msl.analysis.elements import indices_of_elements
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
@@ -324,7 +324,7 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
 
     is_in_rows = launch in ("row", "narrow")
     return _Guidance(
-        loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
+        [*loops_to_keep_rolled(analysed), *loops_around_choices(analysed)] if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
         conditions_to_keep_apart(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,

@@ -118,6 +118,7 @@ DECIDED_BEFORE = [
     f"for (uint t = 0; t < q; t++) {{ {LONG} r = 10; }} for (uint t = q; t < 1; t++) {{ {LONG} r = 20; }}",
     f"for (int t = 0; t < 3; t++) {{ if (p) {{ {LONG} }} if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }} }}",
     f"if (p) {{ {LONG} }} if (bool even = !p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
+    "for (int t = 0; t < 4; t++) { if (p) { while (a > 5) a >>= 1; r = 10; } else { while (a > 6) a >>= 1; r = 20; } }",
     f"grow(a, b, p); if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
     "grow(a, b, p); r = grow(a, b, !p) ? 20 : 10;",
 ]

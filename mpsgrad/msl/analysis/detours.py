@@ -9,7 +9,8 @@ stands behind a choice or a loop that threads jump out of is one of the ways, to
 that is not known when the source is compiled.
 
 Of two choices, one behind the other, the compiler makes one where the first decides about the second: ``if (x) loop; if
-(!x) { loop; r = 1; } else r = 2;``. That is kept from it by a condition of which it does not know what it depends on.
+(!x) { loop; r = 1; } else r = 2;``. That is kept from it by a condition of which it does not know what it depends on. The turns of a loop that is unrolled
+stand one behind the other, too, so that loops around such choices stay loops.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ def conditions_to_keep_apart(source: Source) -> list[Condition]:
     return _finder_of(source).conditions()
 
 
+def loops_around_choices(source: Source) -> list[Token]:
+    """The words of loops whose turns the compiler might write one behind the other, with choices with flow in them."""
+    return _finder_of(source).loops_around_choices()
+
+
 def _finder_of(source: Source) -> _Finder:
     return source.keep(_Finder, lambda: _Finder(source))
 
@@ -127,6 +133,18 @@ class _Finder:
                 name = source.text(place) if place is not None else None
                 found.append(Condition(source.tokens[start], source.tokens[stop], name))
         return found
+
+    def loops_around_choices(self) -> list[Token]:
+        """The loops that turn a few times around a choice with loops, and say nothing of how they are compiled."""
+        source, loops = self._source, self._loops
+        choices = [each for each in self._deciding if source.text(each.word) == "if"]
+        choices = [each for each in choices if any(self._flow(*arm) > 1 for arm in each.parts)]
+        return [
+            source.tokens[index]
+            for index in source.places("for")
+            if loops.mark(index) is None and loops.may_be_unrolled(index) and loops.turns(index) is not None
+            if any(index < each.word < self._end(index) for each in choices)
+        ]
 
     def _declares(self, start: int, end: int) -> bool:
         """Whether a variable is declared there, such as that of a lambda expression."""
