@@ -9,8 +9,8 @@ stands behind a choice or a loop that threads jump out of is one of the ways, to
 that is not known when the source is compiled.
 
 Of two choices, one behind the other, the compiler makes one where the first decides about the second: ``if (x) loop; if
-(!x) { loop; r = 1; } else r = 2;``. That is kept from it by a condition of which it does not know what it depends on. The turns of a loop that is unrolled
-stand one behind the other, too, so that loops around such choices stay loops.
+(!x) { loop; r = 1; } else r = 2;``. That is kept from it by a condition of which it does not know what it depends on.
+The turns of a loop that is unrolled stand one behind the other, too, so that loops around such choices stay loops.
 """
 
 from __future__ import annotations
