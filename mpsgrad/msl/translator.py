@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from mpsgrad.msl.analysis.source import Source
 
 _ROLLED = "clang loop unroll(disable)"
+_SWIZZLE = re.compile("[xyzw]{1,4}|[rgba]{1,4}")
 _NEVER = "if (never_mtl())"
 _PASSED_BY = f"{_NEVER} {{}} else"
 _KEPT = "kept_value_mtl"
@@ -426,7 +428,8 @@ class _Translator:
         # What a class assigns by itself gives a reference that does not say where the object is.
         for first, end, name in _assignments_returned(tokens):
             forms.put_before(first, "(")
-            forms.put_before(end, f", {'*this' if name == '*this' else self._names.spelling(name)})")
+            spelt = re.sub(r"^\w+", lambda word: self._names.spelling(word[0]), name)
+            forms.put_before(end, f", {spelt})")
 
     def translation(self, members_in_checks: Sequence[str]) -> Translation:
         """All of the program; ``members_in_checks`` are members that what checks it at run time has to reach."""
@@ -491,19 +494,27 @@ def _forget_unused_functions(program: Program) -> None:
 
 
 def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, str]]:
-    """Where ``object = value`` begins and ends in ``return object = value;``, and the object: a name or ``*this``."""
+    """Where ``object = value`` begins and ends in ``return object = value;``, and the object: a name, one's member, or
+    ``*this``; there may be brackets around it."""
     for index in range(len(tokens) - 4):
         if tokens[index].text != "return":
             continue
-        equals = index + (3 if [t.text for t in tokens[index + 1 : index + 3]] == ["*", "this"] else 2)
-        is_object = equals == index + 3 or tokens[index + 1].kind == IDENTIFIER
-        if tokens[equals].text != "=" or not is_object:
+        start = index + 1
+        while tokens[start].text == "(" and start + 4 < len(tokens):
+            start += 1
+        equals = start + (tokens[start].text == "*")
+        while equals + 2 < len(tokens) and tokens[equals + 1].text in (".", "->"):
+            equals += 2
+        equals += 1
+        words = [token.text for token in tokens[start:equals]]
+        is_object = tokens[equals - 1].kind == IDENTIFIER and (words[0] != "*" or words[1:] == ["this"])
+        if tokens[equals].text != "=" or not is_object or any(map(_SWIZZLE.fullmatch, words[2:])):
             continue
         end = equals + 1
-        while end < len(tokens) and tokens[end].text != ";":
+        while end < len(tokens) and tokens[end].text not in (";", ")"):
             end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
         if end < len(tokens):
-            yield tokens[index + 1], tokens[end], "".join(token.text for token in tokens[index + 1 : equals])
+            yield tokens[start], tokens[end], "".join(words)
 
 
 def _refuse_misplaced_constants(program: Program) -> None:

@@ -203,6 +203,35 @@ def test_checked_runs_of_classes_made_of_classes() -> None:
     assert mg.compile(CLASSES).function("k").check(40, out, x, gains) == ()
 
 
+RETURNED = """
+#include <metal_stdlib>
+using namespace metal;
+struct Pair { float a, b; };
+struct Holder { Pair pair; };
+thread Pair& of_name(thread Pair& one, Pair other) { return one = other; }
+thread Pair& in_brackets(thread Pair& one, Pair other) { return (one = other); }
+thread Pair& of_member(thread Holder& holder, Pair other) { return holder.pair = other; }
+thread float& of_number(thread float& one, float other) { return one = other; }
+kernel void k(device float* out, uint i [[thread_position_in_grid]]) {
+    Pair p = {1, 2}, q = {float(i), 4};
+    Holder holder = {p};
+    of_name(p, q).b += 1;
+    of_member(holder, in_brackets(q, p)).a += 1;
+    of_number(q.a, p.b) += 2;
+    out[4 * i] = p.a; out[4 * i + 1] = p.b; out[4 * i + 2] = holder.pair.a; out[4 * i + 3] = q.a;
+}
+"""
+
+
+@pytest.mark.usefixtures("opencl_device")
+def test_references_to_what_was_assigned_are_given_back() -> None:
+    out = np.zeros((8, 4), np.float32)
+    function = mg.compile(RETURNED).function("k")
+    function(8, out)
+    np.testing.assert_array_equal(out, [[i, 5, i + 1, 7] for i in range(8)])
+    assert function.check(8, out) == ()
+
+
 def test_designators_of_elements_are_refused_by_name_for_cuda() -> None:
     with pytest.raises(ShaderError, match=r":1:23: designators of array elements are not supported for CUDA"):
         translate("constant int t[2] = { [1] = 2 };\nkernel void k(device int* o) { *o = t[1]; }", "cuda")
