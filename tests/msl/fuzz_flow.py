@@ -68,10 +68,13 @@ class FlowProgram(ExpressionMaker):
         self._in_function = True
         self._numbers: Sequence[str] = ("a", "b", "c", "d")
         self._truths: Sequence[str] = ("p", "q")
+        self._asked: list[Expression] = []
         for index in range(self._random.randint(0, 2)):
+            self._asked.clear()
             body = [self._statement(2) for _ in range(self._random.randint(1, 3))]
             self._functions.append((self._function_name(index), body, self._number(1)))
         self._in_function = False
+        self._asked.clear()
         self._numbers, self._truths = self.numbers, TRUTHS
         self._has_simdgroups = self._random.random() < 0.3
         self._body = [self._at_top() for _ in range(self._random.randint(3, 6))]
@@ -420,8 +423,17 @@ class FlowProgram(ExpressionMaker):
         text = f"++{name} < {most} && {condition.text}"
         return Statement([f"int {name} = 0;", "do {", *indented(body), f"}} while ({text});"], run)
 
+    def _condition(self) -> Expression:
+        """A new one, one that an earlier choice asked for, or its contrary."""
+        pick = self._random
+        if self._asked and pick.random() < 0.35:
+            earlier = pick.choice(self._asked)
+            return earlier if pick.random() < 0.4 else Expression(f"!{earlier.text}", lambda v: ~earlier.evaluate(v))
+        self._asked.append(self._truth(2))
+        return self._asked[-1]
+
     def _branch(self, depth: int) -> Statement:
-        condition = self._truth(2)
+        condition = self._condition()
         yes, no = self._block(depth, 3), self._block(depth, 3) if self._random.random() < 0.65 else []
         if no and self._random.random() < 0.6:
             # What threads disagree about though it is the same number for all that come the same way, behind loops.
