@@ -496,14 +496,15 @@ def _forget_unused_functions(program: Program) -> None:
 def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, str]]:
     """Where ``object = value`` begins and ends in ``return object = value;``, and the object: a name, one's member, or
     ``*this``; there may be brackets around it."""
-    for index in range(len(tokens) - 4):
+    last = len(tokens) - 4
+    for index in range(last):
         if tokens[index].text != "return":
             continue
         start = index + 1
-        while tokens[start].text == "(" and start + 4 < len(tokens):
+        while start < last and tokens[start].text == "(":
             start += 1
         equals = start + (tokens[start].text == "*")
-        while equals + 2 < len(tokens) and tokens[equals + 1].text in (".", "->"):
+        while equals < last and tokens[equals + 1].text in (".", "->"):
             equals += 2
         equals += 1
         words = [token.text for token in tokens[start:equals]]
