@@ -51,12 +51,11 @@ _LIMITS: dict[str, tuple[float | None, float | None]] = {
 class LossDescriptor:
     """What a loss computes. Source: ``MPSCNNLossDescriptor``.
 
-    ``loss_type`` and ``reduction_type`` are enum members or their names. ``weight`` multiplies every
-    element where no weights image is given; ``label_smoothing`` in [0, 1] moves the labels of softmax cross-entropy
-    toward ``1 / number_of_classes`` and those of sigmoid cross-entropy toward 1/2. ``epsilon`` is added to what ``log``
-    takes logarithms of, and ``delta`` is where ``huber`` turns into a straight line. Raises ``FormatError`` for an
-    unknown type and ``GeometryError`` for a value out of range, or if the reduction of ``cosine_distance`` is not
-    ``sum``.
+    ``loss_type`` and ``reduction_type`` are enum members or their names. ``weight`` multiplies every element where no
+    weights image is given; ``label_smoothing`` in [0, 1] moves the labels of softmax cross-entropy toward ``1 /
+    number_of_classes`` and those of sigmoid cross-entropy toward 1/2. ``epsilon`` is added to what ``log`` takes
+    logarithms of, and ``delta`` is where ``huber`` turns into a straight line. Raises ``FormatError`` for an unknown
+    type and ``GeometryError`` for a value out of range, or if the reduction of ``cosine_distance`` is not ``sum``.
     """
 
     loss_type: LossType | str

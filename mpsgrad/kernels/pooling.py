@@ -17,11 +17,11 @@ from mpsgrad.kernels.pooling_dispatch import (
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
     MOST_IN_TILE,
-    MOST_IN_TILE_OF_EIGHTS,
     PARAMETERS,
     THREADS_BY_TILES_PER_UNIT,
     add_dispatch,
     add_dispatch_of_shares,
+    most_in_tile_of_sums,
     require_positions,
     shares_of_channels,
     shares_of_rows,
@@ -341,7 +341,7 @@ class PoolingAverage(Pooling):
             and stride_x < taps_x
             and (channels <= MANY_CHANNELS or taps_x * taps_y >= LEAST_TAPS_OF_MANY_CHANNELS)
         )
-        shares = shares_of_channels(channels, taps_x, 1, MOST_IN_TILE if channels < 8 else MOST_IN_TILE_OF_EIGHTS)
+        shares = shares_of_channels(channels, taps_x, 1, most_in_tile_of_sums(channels))
         if (
             shares is None
             or (channels > MOST_CHANNELS_BY_TILES and not suits_more_channels)

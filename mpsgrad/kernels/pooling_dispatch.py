@@ -368,6 +368,11 @@ def require_positions(owner: str, window: tuple[int, ...], width: int, height: i
             )
 
 
+def most_in_tile_of_sums(channels: int) -> int:
+    """How many sums of each kind a tile of columns has."""
+    return MOST_IN_TILE if channels < 8 else MOST_IN_TILE_OF_EIGHTS
+
+
 def shares_of_channels(channels: int, strides: int, stride: int, most_in_tile: int = MOST_IN_TILE) -> int | None:
     """Into how many shares channels are cut, so that tiles have some columns; None if windows are too wide for that.
 

@@ -20,10 +20,9 @@ from mpsgrad.kernels.pooling_dispatch import (
     FAMILIES,
     GRADIENT_PARAMETERS,
     LARGEST_POSITION,
-    MOST_IN_TILE,
-    MOST_IN_TILE_OF_EIGHTS,
     add_dispatch,
     add_dispatch_of_shares,
+    most_in_tile_of_sums,
     require_positions,
     shares_of_channels,
     shares_of_rows,
@@ -205,8 +204,8 @@ class PoolingGradient(WindowProperties, GradientKernel):
         taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
         # A stride does not matter where there is one window only.
         stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
-        most_in_tile = MOST_IN_TILE if channels < 8 else MOST_IN_TILE_OF_EIGHTS
-        shares = shares_of_channels(channels, -(-taps_x // stride_x), stride_x, most_in_tile)
+        strides = -(-taps_x // stride_x)
+        shares = shares_of_channels(channels, strides, stride_x, most_in_tile_of_sums(channels))
         if (
             shares is None
             or not works_by_rows(self.device)

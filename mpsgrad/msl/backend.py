@@ -178,6 +178,15 @@ class Backend(ABC):
         """A numeric literal in the target's spelling: floating literals without suffix are ``float`` in Metal."""
 
 
+SWIZZLES = ("xyzw", "rgba")
+"""The letters of the components of vectors, of which a swizzle has one kind."""
+
+
+def is_swizzle(name: str) -> bool:
+    """Whether a member's name may stand for components of a vector."""
+    return 1 <= len(name) <= 4 and any(set(name) <= set(letters) for letters in SWIZZLES)
+
+
 def swizzles(members: Collection[str], width: int, vector: str, element: str) -> str:
     """The members of a vector of ``width`` components for the swizzles among ``members``.
 
@@ -185,7 +194,7 @@ def swizzles(members: Collection[str], width: int, vector: str, element: str) ->
     """
     found = []
     for name in sorted(members):
-        for letters in ("xyzw", "rgba"):
+        for letters in SWIZZLES:
             if 2 <= len(name) <= 4 and set(name) <= set(letters[:width]):
                 places = ", ".join(str(letters.index(letter)) for letter in name)
                 found.append(f"swizzle_mtl<{vector.format(len(name))}, {element}, {width}, {places}> {name};")

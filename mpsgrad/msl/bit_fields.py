@@ -13,6 +13,7 @@ from itertools import zip_longest
 from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, read_type
+from mpsgrad.msl.backend import is_swizzle
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, PUNCTUATION, Token, error, split_commas, tokenize_lines
@@ -22,7 +23,6 @@ BITS = f"bits{RENAMED_SUFFIX}"
 _VALUE, _PROMOTED = "value_of_bits", "promoted_bits"
 _WORDS = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
 _CHANGES = ASSIGNMENTS | {"++", "--"}
-_LETTERS = ("xyzw", "rgba")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
     """The places behind which a bit-field's value is taken, and by what: arguments have its own type, operands that of
     its promotion."""
     fields = set().union(*owners.values())
-    swizzles = {name for name in fields if len(name) <= 4 and any(set(name) <= set(letters) for letters in _LETTERS)}
+    swizzles = {name for name in fields if is_swizzle(name)}
     others = {name for owner, members in source.members.items() for name in members.keys() - owners.get(owner, set())}
     unions = {_name(source, first, last): (first, last) for first, last in class_bodies(source)}
     unions = {n: body for n, body in unions.items() if source.text(body[0]) == "union" and n not in owners}

@@ -7,6 +7,7 @@ another variable of that name.
 from __future__ import annotations
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.tokens import IDENTIFIER, Token
 
 _ENDS = frozenset({";", "{", "}"})
@@ -14,8 +15,8 @@ _ENDS = frozenset({";", "{", "}"})
 
 def without_local_externs(source: Source) -> list[Token] | None:
     """The tokens of a program whose functions declare no variables of the program; None if they do not."""
-    removed: dict[int, int] = {}
-    before: dict[int, list[Token]] = {}
+    edits = Edits(source.tokens)
+    is_changed = False
     for index in source.places("extern"):
         around = [each for each in source.functions if each.body_open < index < each.body_close]
         end = next(iter(source.places(";", start=index)), -1)
@@ -34,17 +35,7 @@ def without_local_externs(source: Source) -> list[Token] | None:
             start = function.start
             while start > 0 and source.text(start - 1) not in _ENDS and source.kind(start - 1) != "pragma":
                 start -= 1
-            before[start] = [*before.get(start, ()), *source.tokens[index : end + 1]]
-        removed[index] = end + 1
-    if not removed:
-        return None
-    made: list[Token] = []
-    index = 0
-    while index < len(source.tokens):
-        made += before.get(index, ())
-        if index in removed:
-            index = removed[index]
-        else:
-            made.append(source.tokens[index])
-            index += 1
-    return made
+            edits.before(start, *source.tokens[index : end + 1])
+        edits.replace_range(index, end + 1)
+        is_changed = True
+    return edits.applied() if is_changed else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.argument_buffers import refuse_unfillable_buffers
-from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.backend import Backend, is_swizzle
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.bracketed_names import without_bracketed_names
 from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from mpsgrad.msl.analysis.source import Source
 
 _ROLLED = "clang loop unroll(disable)"
-_SWIZZLE = re.compile("[xyzw]{1,4}|[rgba]{1,4}")
 _NEVER = "if (never_mtl())"
 _PASSED_BY = f"{_NEVER} {{}} else"
 _KEPT = "kept_value_mtl"
@@ -210,7 +209,8 @@ class _Guidance(NamedTuple):
             forms.put_before(first, "in_place_mtl(")
             forms.put_before(behind, ")")
         for first, _, name in self.conditions:
-            forms.put_before(first, "apart_mtl((bool)(" if name is None else "")
+            if name is None:
+                forms.put_before(first, "apart_mtl((bool)(")
 
     @staticmethod
     def _show_neighbours(
@@ -509,7 +509,7 @@ def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Toke
         equals += 1
         words = [token.text for token in tokens[start:equals]]
         is_object = tokens[equals - 1].kind == IDENTIFIER and (words[0] != "*" or words[1:] == ["this"])
-        if tokens[equals].text != "=" or not is_object or any(map(_SWIZZLE.fullmatch, words[2:])):
+        if tokens[equals].text != "=" or not is_object or any(map(is_swizzle, words[2:])):
             continue
         end = equals + 1
         while end < len(tokens) and tokens[end].text not in (";", ")"):

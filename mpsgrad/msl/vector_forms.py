@@ -13,7 +13,7 @@ from mpsgrad.msl.analysis.calls import argument_at
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
-from mpsgrad.msl.backend import VECTOR_TYPE, Backend
+from mpsgrad.msl.backend import SWIZZLES, VECTOR_TYPE, Backend, is_swizzle
 from mpsgrad.msl.choices import Choice, alternatives, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, is_operand
@@ -38,9 +38,8 @@ from mpsgrad.msl.unions import class_bodies, name_place, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
 
 _COMPARISONS = ("==", "!=", "<=", ">=")
-_LETTERS = ("xyzw", "rgba")
 _ZEROS = frozenset("0 0u 0U 0.0 0. 0.f 0.0f 0.0F 0.h 0.0h 0.0H false".split())
-_COMPONENTS = {letter: place for letters in _LETTERS for place, letter in enumerate(letters)}
+_COMPONENTS = {letter: place for letters in SWIZZLES for place, letter in enumerate(letters)}
 
 
 class VectorForms:
@@ -200,8 +199,8 @@ class VectorForms:
             first, second = tokens[index + 1], tokens[index + 3]
             is_member = tokens[index].text in (".", "->") and tokens[index + 2].text == "."
             if is_member and first.text not in self._declared:
-                for letters in _LETTERS:
-                    for inner in _LETTERS:
+                for letters in SWIZZLES:
+                    for inner in SWIZZLES:
                         is_pair = 2 <= len(first.text) <= 4 and set(first.text) <= set(letters)
                         if is_pair and second.text and set(second.text) <= set(inner[: len(first.text)]):
                             first.text = "".join(first.text[inner.index(letter)] for letter in second.text)
@@ -220,8 +219,8 @@ class VectorForms:
         is_assigned = following in ("=", "++", "--") or (following.endswith("=") and following not in _COMPARISONS)
         return (
             self._tokens[index - 1].text in (".", "->")
-            and least <= len(name) <= 4
-            and any(set(name) <= set(letters) for letters in _LETTERS)
+            and len(name) >= least
+            and is_swizzle(name)
             and name not in self._declared
             and not is_assigned
             and not self._is_stepped(index)

@@ -129,9 +129,10 @@ class _Finder:
             if start == stop or (function.kernel is not None and end > each.start) or self._agrees(each):
                 continue
             place = declared_in_condition(source, start, stop)
-            if (is_choice and len(clauses) == 1) if place is not None else not self._declares(start, stop):
-                name = source.text(place) if place is not None else None
-                found.append(Condition(source.tokens[start], source.tokens[stop], name))
+            if place is None and not self._declares(start, stop):
+                found.append(Condition(source.tokens[start], source.tokens[stop], None))
+            elif place is not None and is_choice and len(clauses) == 1:
+                found.append(Condition(source.tokens[start], source.tokens[stop], source.text(place)))
         return found
 
     def loops_around_choices(self) -> list[Token]:

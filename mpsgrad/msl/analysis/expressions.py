@@ -13,7 +13,7 @@ from functools import lru_cache
 from mpsgrad.msl.analysis.source import Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
-from mpsgrad.msl.backend import floating_literal
+from mpsgrad.msl.backend import SWIZZLES, floating_literal
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
 
 _PRECEDENCE = {
@@ -34,7 +34,6 @@ _OF_FIRST = re.compile(
 )
 _SCALAR_OF_FIRST = frozenset({"dot", "length", "distance", "length_squared", "distance_squared", "determinant"})
 _SCALAR_BOOL = frozenset({"any", "all", "simd_all", "simd_any", "simd_is_first"})
-SWIZZLES = ("xyzw", "rgba")
 
 
 class _NotUnderstood(Exception):

@@ -9,11 +9,12 @@ from typing import Literal
 
 from mpsgrad.msl.analysis.calls import name_place
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source
-from mpsgrad.msl.instrument.edits import Edits
+from mpsgrad.msl.backend import is_swizzle
+from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.instrument.methods import gets_checks, has_followed_methods
 from mpsgrad.msl.instrument.own_variables import holder_of
 from mpsgrad.msl.instrument.scopes import Meaning, Scopes
-from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven, is_swizzle
+from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.tokens import SITE, Token

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.instrument.declarators import Declarator
-from mpsgrad.msl.instrument.edits import Edits
 from mpsgrad.msl.instrument.tree import Node
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpsgrad.msl.analysis.expressions import SWIZZLES
+from mpsgrad.msl.backend import SWIZZLES
 from mpsgrad.msl.tokens import Token
 
 THREADGROUP_NAMES = 64
@@ -42,11 +42,6 @@ class Woven:
     threadgroup_arguments: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
     not_understood: list[Token] = field(default_factory=list)
-
-
-def is_swizzle(name: str) -> bool:
-    """Whether a member's name may stand for components of a vector."""
-    return 1 <= len(name) <= 4 and any(set(name) <= set(letters) for letters in SWIZZLES)
 
 
 def member_template(name: str, spelling: str) -> str:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from mpsgrad.errors import with_article
-from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_of
+from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, Type, built_in, read_type
+from mpsgrad.msl.backend import SWIZZLES
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import object_before, operand_start

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.statements import LOOPS, Range, Statement, declared_in_condition
+from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.tokens import Token, made_at
 
 
 def without_declared_conditions(source: Source) -> list[Token] | None:
     """The tokens of a program whose conditions declare nothing; None if it has no other ones."""
-    before: dict[int, list[Token]] = {}
-    after: dict[int, list[Token]] = {}
-    replaced: dict[int, tuple[int, list[Token]]] = {}
+    edits = Edits(source.tokens)
+    is_changed = False
     for each in source.statements.deciding("while", "for", "if", "switch"):
         if not each.parts or each.is_constexpr:
             continue
@@ -24,26 +24,12 @@ def without_declared_conditions(source: Source) -> list[Token] | None:
         if head is None:
             continue
         outside, (start, end), condition, inside = head
-        place = source.tokens[each.word]
-        before[each.start] = [*before.get(each.start, ()), *outside]
-        replaced[start] = end, condition
-        if inside:
-            before[each.parts[0][0]] = inside
-        last = each.end - 1
-        after[last] = [*made_at(place, "}"), *after.get(last, ())]
-    if not replaced:
-        return None
-    made: list[Token] = []
-    index = 0
-    while index < len(source.tokens):
-        made += before.get(index, ())
-        if index in replaced:
-            index, condition = replaced[index]
-            made += condition
-        made.append(source.tokens[index])
-        made += after.get(index, ())
-        index += 1
-    return made
+        edits.before(each.start, *outside)
+        edits.replace_range(start, end, *condition)
+        edits.before(each.parts[0][0], *inside)
+        edits.after(each.end - 1, *made_at(source.tokens[each.word], "}"))
+        is_changed = True
+    return edits.applied() if is_changed else None
 
 
 def _head(

@@ -18,6 +18,7 @@ class Edits:
         self._before: dict[int, list[Token]] = {}
         self._after: dict[int, list[Token]] = {}
         self._replaced: dict[int, list[Token]] = {}
+        self._ends: dict[int, int] = {}
 
     def _made(self, index: int, words: Sequence[str | Token]) -> list[Token]:
         made: list[Token] = []
@@ -34,11 +35,22 @@ class Edits:
     def replace(self, index: int, *words: str | Token) -> None:
         self._replaced[index] = self._made(index, words)
 
+    def replace_range(self, start: int, end: int, *words: str | Token) -> None:
+        """Puts ``words`` in the place of the tokens from ``start`` to ``end``, and of what was changed among them."""
+        if start == end:
+            self.before(start, *words)
+            return
+        self.replace(start, *words)
+        self._ends[start] = end
+
     def applied(self) -> list[Token]:
         """The tokens with all changes."""
         result: list[Token] = []
-        for index, token in enumerate(self._tokens):
+        index = 0
+        while index < len(self._tokens):
             result += self._before.get(index, ())
-            result += self._replaced.get(index, (token,))
-            result += self._after.get(index, ())
+            result += self._replaced.get(index, (self._tokens[index],))
+            end = self._ends.get(index, index + 1)
+            result += self._after.get(end - 1, ())
+            index = end
         return result
