@@ -128,6 +128,7 @@ TESTS = {
     "pooling_max": ("tests/kernels/test_pooling.py",),
     "pooling_max_at_once": ("tests/kernels/test_pooling.py",),
     "pooling_max_disjoint": ("tests/kernels/test_pooling.py",),
+    "pooling_max_few_channels": ("tests/kernels/test_pooling.py",),
     "pooling_max_rows": ("tests/kernels/test_pooling.py",),
     "pooling_max_search": ("tests/kernels/test_pooling.py",),
     "pooling_max_windows": ("tests/kernels/test_pooling.py",),

@@ -186,6 +186,17 @@ SEARCH_FAMILY = ShaderFamily(
 )
 
 
+FEW_CHANNELS_FAMILY = ShaderFamily(
+    "pooling_max_few_channels",
+    _STRUCTS,
+    _CONSTANTS,
+    {"cpu": _CPU_CONSTANTS},
+    measured=doubling,
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+
+
 def blocks_at_once(numbers: Tunables) -> tuple[tuple[int, int], ...]:
     """Window size and stride of those that are searched and added up at once, for eight channels and more."""
     return BLOCKS_AT_ONCE if numbers.has_many_registers else BLOCKS_OF_FEW_REGISTERS

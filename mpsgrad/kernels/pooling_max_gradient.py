@@ -17,11 +17,13 @@ from mpsgrad.kernels.pooling_dispatch import (
     CHANNELS_AT_ONCE,
     COLUMNS_OF_TAPS,
     DISJOINT_FAMILY,
+    FEW_CHANNELS_FAMILY,
     GRADIENT_PARAMETERS,
     LARGE_WINDOWS_FAMILY,
     LARGEST_OF_HALVES_AT_ONCE,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
+    MOST_IN_TILE,
     MOST_ROWS_OF_WINDOW,
     PARAMETERS,
     RECORDED_BLOCKS,
@@ -250,7 +252,39 @@ class PoolingMaxGradient(PoolingGradient):
             self._add_dispatch_of_few_channels(command_buffer, buffers, parameters)
             return True
         arguments = command_buffer, buffers, metal_type, parameters
-        return self._add_dispatch_of_disjoint_windows(*arguments) or self._add_dispatch_of_blocks(*arguments)
+        return (
+            self._add_dispatch_by_columns_of_pixels(*arguments)
+            or self._add_dispatch_of_disjoint_windows(*arguments)
+            or self._add_dispatch_of_blocks(*arguments)
+        )
+
+    def _add_dispatch_by_columns_of_pixels(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel that searches windows of few channels column by column; False if it does not suit."""
+        taps_x, _, _, _, dilation_x, *_ = parameters["window"]
+        *_, height, channels, images = parameters["destination"]
+        extent = (taps_x - 1) * dilation_x + 1
+        if (
+            channels >= 8
+            or not self._can_visit_windows(parameters)
+            or 2 * extent * channels > MOST_IN_TILE
+            or any(parameters[name][1] != channels for name in ("destination", "gradient", "source"))
+        ):
+            return False
+        if metal_type != "float":
+            buffers = (*buffers, self._scratch_of_sums(command_buffer, parameters))
+        # The windows at the edge of a share of the rows are searched for both shares.
+        rows = shares_with_edges(self.device, images, height // (4 * self._dilated_height))
+        function = FEW_CHANNELS_FAMILY.function(self.device, "pooling_max_gradient_of_few_channels", metal_type)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, 1, rows)
+        return True
+
+    def _scratch_of_sums(self, command_buffer: CommandBuffer, parameters: dict[str, Any]) -> Buffer:
+        """Floats that have the places of the destination's elements."""
+        start, pixel, row, image, width, height, channels, images = parameters["destination"]
+        last = start + (images - 1) * image + (height - 1) * row + (width - 1) * pixel + channels
+        return command_buffer.scratch(4 * last)
 
     def _add_dispatch_of_few_channels(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
@@ -346,10 +380,9 @@ class PoolingMaxGradient(PoolingGradient):
     def _add_dispatch_by_windows(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
     ) -> None:
-        start, pixel, row, image, width, height, channels, images = parameters["destination"]
+        *_, height, channels, images = parameters["destination"]
         if metal_type != "float":
-            last = start + (images - 1) * image + (height - 1) * row + (width - 1) * pixel + channels
-            buffers = (*buffers, command_buffer.scratch(4 * last))
+            buffers = (*buffers, self._scratch_of_sums(command_buffer, parameters))
         wanted = shares_with_edges(self.device, images, height * channels, THREADS_BY_WINDOWS_PER_UNIT)
         # Threads with other channels of the same pixels are to write to other lines of caches, and the windows at the
         # edge of a share of the rows are visited for both shares: a quarter more of them at most.

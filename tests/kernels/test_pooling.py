@@ -423,10 +423,18 @@ def test_smallest_and_largest_halves_are_searched_and_added_up(stride, unit):
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize(
     ("width", "channels", "size", "stride", "dilation"),
-    [(300, 1, 7, 1, 1), (61, 5, 5, 2, 1), (23, 37, 4, 1, 3), (90, 3, 3, 3, 4), (7, 320, 7, 2, 2)],
+    [
+        (2300, 1, 7, 1, 1),
+        (61, 5, 5, 2, 1),
+        (350, 6, 5, 5, 1),
+        (23, 37, 4, 1, 3),
+        (90, 3, 3, 3, 4),
+        (3, 2, 9, 1, 1),
+        (7, 320, 7, 2, 2),
+    ],
 )
-def test_windows_are_searched_row_by_row(width, channels, size, stride, dilation, edge, dtype):
-    """Over tiles of columns and shares of rows, with equal maxima; windows that overlap are taken one by one."""
+def test_windows_are_searched_row_by_row_or_column_by_column(width, channels, size, stride, dilation, edge, dtype):
+    """Over tiles of columns and shares of rows, with equal maxima and windows wider than the image."""
     offset = dilation * (size - 1) // 2 - 1
     columns, rows = -(-width // stride), -(-31 // stride)
     geometry = WindowGeometry(width, 31, size, size, stride, stride, dilation, dilation, offset, 0, columns, rows)
