@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.attribute_places import with_attributes_in_place
 from mpsgrad.msl.compiler_names import name_library_functions
 from mpsgrad.msl.constant_expressions import integer_value
 from mpsgrad.msl.deduction import deduced_arguments
@@ -29,7 +30,7 @@ from mpsgrad.msl.program import (
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
-    PUNCTUATION,
+    OPENING,
     STRING,
     Token,
     error,
@@ -55,13 +56,22 @@ _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "vi
 
 def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
+    tokens = _each_once(tokens)
     _refuse_literals(tokens)
     tokens = name_library_functions(_without_other_names(tokens), fast_math)
-    tokens = _declare_enumerations(_put_attributes_first(tokens))
+    tokens = _declare_enumerations(with_attributes_in_place(tokens))
     program = Program(one_name_each(_split_shifts(_tell_namespaces_apart(tokens))))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
+
+
+def _each_once(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with copies of those that stand in several places: what is noted of one is noted of that place."""
+    found = {id(token): token for token in tokens}
+    if len(found) == len(tokens):
+        return tokens
+    return [token if found.pop(id(token), None) is token else token.at(token) for token in tokens]
 
 
 def _refuse_literals(tokens: list[Token]) -> None:
@@ -102,31 +112,6 @@ def _without_other_names(tokens: list[Token]) -> list[Token]:
         kept += [each.at(token) for each in meanings[token.text]] if is_name else [token]
         index += 1
     return kept if meanings else tokens
-
-
-def _put_attributes_first(tokens: list[Token]) -> list[Token]:
-    """``tokens`` with ``struct __attribute__((packed)) {...}`` for ``struct {...} __attribute__((packed))``, which
-    NVIDIA's compiler does not take for the same."""
-    moved: dict[int, list[Token]] = {}
-    dropped: set[int] = set()
-    openings: list[int] = []
-    for index, token in enumerate(tokens):
-        if token.kind == PUNCTUATION and token.text == "{":
-            openings.append(index)
-        elif token.kind == PUNCTUATION and token.text == "}" and openings:
-            head = openings.pop()
-            if index + 2 >= len(tokens) or tokens[index + 1].text != "__attribute__" or tokens[index + 2].text != "(":
-                continue
-            while head > 0 and tokens[head].text not in ("struct", "union", ";", "}", ")"):
-                head -= 1
-            if tokens[head].text in ("struct", "union"):
-                end = matching(tokens, index + 2) + 1
-                moved[head] = [each.at(tokens[head], spaced=True) for each in tokens[index + 1 : end]]
-                dropped |= set(range(index + 1, end))
-    if not moved:
-        return tokens
-    kept = ((index, token) for index, token in enumerate(tokens) if index not in dropped)
-    return [each for index, token in kept for each in (token, *moved.get(index, ()))]
 
 
 def _declare_enumerations(tokens: list[Token]) -> list[Token]:
@@ -527,16 +512,18 @@ def _kernel_keyword(tokens: Sequence[Token], start: int, end: int) -> Token | No
 
 
 def _take_attributes(tokens: Sequence[Token]) -> tuple[list[Token], list[Attribute]]:
-    """``tokens`` without their ``[[ ]]`` groups, and the attributes from inside them."""
+    """``tokens`` without their ``[[ ]]`` and ``__attribute__(( ))`` groups, and the attributes from inside them."""
     rest: list[Token] = []
     attributes: list[Attribute] = []
     index = 0
     while index < len(tokens):
-        if tokens[index].text == "[" and _text(tokens, index + 1) == "[":
-            close = matching(tokens, index)
-            if tokens[close - 1].text != "]":
-                raise error("expected ']]' to end the attribute", tokens[close])
-            for part in split_commas(tokens[index + 2 : close - 1]):
+        bracket = "(" if tokens[index].text == "__attribute__" else "["
+        opening = index + (bracket == "(")
+        if _text(tokens, opening) == bracket and _text(tokens, opening + 1) == bracket:
+            close = matching(tokens, opening)
+            if matching(tokens, opening + 1) != close - 1:
+                raise error(f"expected '{2 * OPENING[bracket]}' to end the attribute", tokens[close])
+            for part in split_commas(tokens[opening + 2 : close - 1]):
                 if not part:
                     raise error("expected an attribute's name", tokens[index])
                 name = part[0]

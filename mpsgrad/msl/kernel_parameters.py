@@ -32,6 +32,8 @@ _ATTRIBUTES_OF_RESOURCES = (
     "access",
     "host_name",
     "maybe_unused",
+    "unused",
+    "deprecated",
     "function_constant",
     "alias",
     "raster_order_group",

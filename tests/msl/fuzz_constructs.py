@@ -256,6 +256,7 @@ class ConstructProgram(FlowProgram):
         self._breakable -= 1
         self._loop_depth -= 1
         self._counters.remove(name)
+        self._asked = [each for each in self._asked if f"({name})" not in each.text]
         if kind < 0.4:
             head = f"uint {name} = 0; {name} < uint(turns); {name}++"
         elif kind < 0.7:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -423,3 +424,13 @@ def test_loops_under_a_pragma_in_loops() -> None:
     x = np.resize(np.array([2, -1], np.float32), LANES)
     wanted = np.where(np.arange(LANES) < 40, 8 + 4 * np.abs(x), 0)
     np.testing.assert_array_equal(run("", body, x, 40), wanted)
+
+
+def test_short_ways_stand_in_the_bodies_of_functions_that_are_chosen_from() -> None:
+    waiting = f"if (a > 2) {{ {WAIT} return s[0]; }} while (a > b) {{ a -= b; if (a == 3) return b; }} return a;"
+    body = "threadgroup uint s[4]; y[i] = n > 2 ? one(i, 3, s) : one(i, 5, s);"
+    source = f"{HEAD}uint one(uint a, uint b, threadgroup uint* s) {{ {waiting} }}\n"
+    source += f"kernel void f({PARAMETERS}) {{ {body} }}"
+    translated = translate(source, "opencl", launch="row").source
+    assert re.search(r"s\) {\s*if \(never_mtl\(\)\) return {};", translated)
+    assert not re.search(r"never_mtl\(\)\) return {};\s*uint one", translated)

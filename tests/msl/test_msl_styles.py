@@ -160,7 +160,13 @@ struct Around { public: struct __attribute__((packed)) { uchar t; packed_half3 v
 static_assert(sizeof(Classes) == 1 + 6 + 48 + 2 + 2 + 24 && alignof(Classes) == 1 && sizeof(Inside) == 1 + 8 + 8, "");
 static_assert(sizeof(Of<packed_float2>) == 1 + 8 + 8 && sizeof(Around) == 8, "");
 constexpr array<uint, 2> sums(uint n) { array<uint, 2> r = {}; for (uint k = 0; k < n; k++) r[k & 1] += k; return r; }
-extern "C" kernel void packed_structs(device const Record* records, device const Late* late, device float* out) {
+[[function_constant(0)]] constant int unset;
+namespace [[maybe_unused]] kept { template <int N> int times [[gnu::const]] (int n) { return N * n; } }
+struct Half { int n; public: int of [[nodiscard]] () const { return n; } int operator()[[nodiscard]](int k) const { return k * n / 2; } };
+extern "C" __attribute__((flatten)) kernel void packed_structs [[host_name("packed"), max_total_threads_per_threadgroup(64)]] (
+    device const Record* records [[maybe_unused]], device const Late* late, device float* __attribute__((unused)) out) {
+  [[maybe_unused]] (void)late;
+  out[3] = is_function_constant_defined(unset) + kept::times<3>(2) + Half{8}.of() + Half{8}(25);
   out[0] = records[1].length + records[1].v.y + late[1].x;
   Fields fields;
   fields.low = 17, fields.high = 1234;
@@ -170,14 +176,16 @@ extern "C" kernel void packed_structs(device const Record* records, device const
 """
 
 
-def test_packed_structs_lie_in_memory_as_they_say() -> None:
+def test_packed_structs_lie_in_memory_as_they_say_and_attributes_stand_anywhere() -> None:
     record = np.dtype([("tag", "u1"), ("length", "<u4"), ("v", "<f4", 2)])
     records, late = np.zeros(2, record), np.zeros(2, np.dtype([("tag", "u1"), ("x", "<f4")]))
     records[1] = (1, 5, (6, 7))
     late[1] = (1, 8)
-    out = np.zeros(3, np.float32)
-    compile(LIBRARY + PACKED).function("packed_structs")(1, records, late, out)
-    assert out.tolist() == [5 + 7 + 8, 17 + 1234, 60 + 7 + 5]
+    out = np.zeros(4, np.float32)
+    function = compile(LIBRARY + PACKED).function("packed")
+    function(1, records, late, out)
+    assert function.max_total_threads_per_threadgroup == 64
+    assert out.tolist() == [5 + 7 + 8, 17 + 1234, 60 + 7 + 5, 6 + 8 + 100]
     assert lint(LIBRARY + PACKED) == []
     compile_for_cuda(translate(LIBRARY + PACKED, "cuda", launch="box").source, "packed.metal")
 

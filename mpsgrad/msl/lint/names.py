@@ -38,7 +38,8 @@ _LIBRARY_WORDS = frozenset(
     NULL metal simd fast precise std math vec packed_vec matrix sampler coord address filter access mem_flags
     memory_order memory_order_relaxed thread_scope simd_vote quad_vote os_log os_log_default uniform value type
     mag_filter min_filter mip_filter s_address t_address r_address border_color compare_func max_anisotropy lod_clamp
-    component triangle_data curve_data instancing primitive_data world_space_data max_levels
+    component is_function_constant_defined triangle_data curve_data instancing primitive_data world_space_data
+    max_levels
     """.split()
 )
 _SAMPLING = frozenset("level bias gradient2d gradient3d gradientcube min_lod_clamp".split())
