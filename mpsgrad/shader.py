@@ -125,14 +125,19 @@ class Rendering:
         return Rendering("\n".join(self._lines[i] for i in kept) + "\n", tuple(self.origins[i] for i in kept))
 
     def with_line_directives(self) -> str:
-        """The source with a ``#line`` directive wherever the origin is not the line after the one before it."""
+        """The source with a ``#line`` directive wherever the origin is not the line after the one before it.
+
+        Those that stay in a file do not name it.
+        """
         lines = []
-        expected: tuple[str, int] | None = None
+        expected: tuple[str | None, int] = None, 0
         for text, (file, line) in zip(self._lines, self.origins, strict=True):
-            if (file, line) != expected:
+            if file != expected[0]:
                 lines.append(f'#line {line} "{file}"')
+            elif line != expected[1]:
+                lines.append(f"#line {line}")
             lines.append(text)
-            expected = (file, line + 1)
+            expected = file, line + 1
         return "\n".join(lines) + "\n"
 
 

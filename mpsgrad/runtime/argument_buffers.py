@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,7 +108,7 @@ def _address(bound: BoundArguments, where: str, name: str, pointer: Type, value:
         return 0
     where = f"{where} ({pointer})"
     space: AddressSpace = "constant" if pointer.space == "constant" else "device"
-    pointee = str(replace(pointer, pointers=0, space=None, const=False))
+    pointee = str(pointer._replace(pointers=0, space=None, const=False))
     is_writable = space == "device" and not pointer.const
     if is_tensor(value):
         value = in_place(where, bound.device, value, is_written=is_writable)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 from mpsgrad.msl.analysis.source import Source, Variable
@@ -210,7 +209,7 @@ class Expressions:
             if text == "&":
                 self._next()
                 operand = self._unary()
-                return replace(operand, pointers=operand.pointers + 1) if operand else None
+                return operand._replace(pointers=operand.pointers + 1) if operand else None
             if text == "(":
                 cast = self._cast()
                 if cast is not None:
@@ -419,27 +418,27 @@ class Expressions:
         if kind is None:
             return None
         if kind.pointers:
-            return replace(kind, pointers=kind.pointers - 1) if kind.pointers > 1 or kind.known else None
+            return kind._replace(pointers=kind.pointers - 1) if kind.pointers > 1 or kind.known else None
         if kind.columns:
-            return replace(kind, columns=0)
-        return replace(kind, width=1, packed=False) if kind.is_vector else None
+            return kind._replace(columns=0)
+        return kind._replace(width=1, packed=False) if kind.is_vector else None
 
     def member(self, kind: Type, name: str, through_pointer: bool) -> Type | None:
         """The type of a member or of a swizzle."""
         if kind.pointers != int(through_pointer) or not kind.known:
             return None
         if through_pointer:
-            kind = replace(kind, pointers=0)
+            kind = kind._replace(pointers=0)
         if kind.is_vector:
             letters = next((letters for letters in SWIZZLES if set(name) <= set(letters[: kind.width])), None)
             if letters is None or len(name) > 4:
                 return None
-            return replace(kind, width=len(name), packed=False)
+            return kind._replace(width=len(name), packed=False)
         entry = self._source.members.get(kind.base, {}).get(name)
         if entry is None or entry[0] is None:
             return None
         space = entry[0].space if entry[0].pointers and not entry[1] else kind.space
-        return replace(entry[0], space=space, const=entry[0].const or kind.const)
+        return entry[0]._replace(space=space, const=entry[0].const or kind.const)
 
 
 def expressions_of(source: Source) -> Expressions:

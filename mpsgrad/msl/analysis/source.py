@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.statements import Range, Statements
@@ -57,8 +56,7 @@ class _ByIndex(dict[int, str]):
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """A variable, its type (None where that cannot be told), its array's extents, and where its name means it.
 
     ``initialiser`` is the range of tokens behind ``=`` that an ``auto`` takes its type from.
@@ -74,8 +72,7 @@ class Variable:
     initialiser: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A function's definition; ``start`` is where its return type begins. ``owner`` is its class, if it is a member."""
 
     name: str
@@ -426,7 +423,7 @@ class Source:
             found.append(self._function(max(start, owner), opening, end, None, name))
         for kernel in self.program.kernels:
             function = self._function(kernel.start, kernel.parameters_open, kernel.body_close + 1, kernel, None)
-            found.append(replace(function, body_open=kernel.body_open))
+            found.append(function._replace(body_open=kernel.body_open))
         return sorted(found, key=lambda function: function.start)
 
     def _function(self, start: int, opening: int, end: int, kernel: Kernel | None, owner: str | None) -> Function:
@@ -511,7 +508,7 @@ class Source:
         end = len(self.tokens)
         for start, stop in self.program.variables:
             for variable in self._declaration(start, stop, end):
-                found.setdefault(variable.name, []).append(replace(variable, first=start, last=end))
+                found.setdefault(variable.name, []).append(variable._replace(first=start, last=end))
         for variable in self._template_values():
             found.setdefault(variable.name, []).append(variable)
         for function in self.lambdas:
@@ -527,7 +524,7 @@ class Source:
             for start, close, _ in bodies:
                 for variable in self.declarations_between(start, close, depth_limit=True):
                     kind = variable.type if name in self.members else None
-                    found.setdefault(variable.name, []).append(replace(variable, type=kind, first=start, last=close))
+                    found.setdefault(variable.name, []).append(variable._replace(type=kind, first=start, last=close))
         for variables in found.values():
             variables.sort(key=lambda variable: variable.first)
         return found
@@ -596,7 +593,7 @@ class Source:
                 continue
             known: Type | None = kind if kind.known or kind.pointers else None
             if self.text(index + 1) == "[" and self.text(index + 2) != "[":
-                known = replace(kind, pointers=kind.pointers + 1)
+                known = kind._replace(pointers=kind.pointers + 1)
             yield Variable(self.text(index), index, known, function.opening, function.body_close, (), is_reference)
 
     def declarations_between(self, start: int, end: int, depth_limit: bool = False) -> Iterator[Variable]:
@@ -738,7 +735,7 @@ class Source:
             if known is not None and kind.base in self.struct_bodies and kind.base not in self._plain_structs:
                 known = known if kind.pointers else None
             if known is not None and extents:
-                known = replace(known, pointers=known.pointers + len(extents), known=known.known)
+                known = known._replace(pointers=known.pointers + len(extents), known=known.known)
             if is_auto:
                 known = None
             yield Variable(
@@ -760,7 +757,7 @@ class Source:
             while self.text(index) in ("*", "&", "const"):
                 stars += self.text(index) == "*"
                 index += 1
-            kind = replace(kind, pointers=stars)
+            kind = kind._replace(pointers=stars)
 
     def _names_in_brackets(self, index: int, end: int) -> bool:
         """Whether a declarator is in brackets of its own: ``float (x) = 1``."""
@@ -795,7 +792,7 @@ def is_buffer(parameter: Parameter) -> bool:
 
 def element_of(kind: Type | None, extents: Sequence[int | None]) -> Type | None:
     """The type of an array's element."""
-    return replace(kind, pointers=kind.pointers - len(extents)) if kind is not None else None
+    return kind._replace(pointers=kind.pointers - len(extents)) if kind is not None else None
 
 
 def _partners(tokens: Sequence[Token]) -> list[int]:

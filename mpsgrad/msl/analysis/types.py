@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from mpsgrad.msl.library_marks import VECTOR_TEMPLATES
 from mpsgrad.msl.program import ADDRESS_SPACES
@@ -30,8 +30,7 @@ _VECTOR = re.compile(r"(packed_)?(bool|u?char|u?short|u?int|u?long|half|bfloat|f
 _MATRIX = re.compile(r"(half|float)([234])x([234])$")
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(NamedTuple):
     """A type: ``base`` is a scalar or the name of a struct; a matrix has ``columns`` of ``width`` rows.
 
     ``space`` and ``const`` are those of the pointee of a pointer, else those of the object. ``known`` is False where
@@ -130,12 +129,12 @@ def read_type(
     if base is None:
         return None
     if "unsigned" in signed and base.base in ("char", "short", "int", "long"):
-        base = replace(base, base="u" + base.base)
+        base = base._replace(base="u" + base.base)
     if index == end or tokens[index].text not in _BEHIND_TYPES:
         if space is None and not const:
-            return base if base.space is None else replace(base, space=None), index
-        return replace(base, space=space, const=const or base.const), index
-    return _with_pointers(replace(base, space=space, const=const or base.const), tokens, index, end)
+            return base if base.space is None else base._replace(space=None), index
+        return base._replace(space=space, const=const or base.const), index
+    return _with_pointers(base._replace(space=space, const=const or base.const), tokens, index, end)
 
 
 def _named(
@@ -175,14 +174,14 @@ def _with_pointers(base: Type, tokens: Sequence[Token], index: int, end: int) ->
         index += 1
     if pointers > 1 or (pointers and base.pointers):
         space = None
-    return replace(base, pointers=base.pointers + pointers, space=space, const=const), index
+    return base._replace(pointers=base.pointers + pointers, space=space, const=const), index
 
 
 def _vector_template(arguments: Sequence[Sequence[Token]]) -> Type:
     if len(arguments) == 2 and len(arguments[0]) == 1 and len(arguments[1]) == 1 and arguments[1][0].text in "1234":
         element = built_in(arguments[0][0].text)
         if element is not None and element.is_scalar:
-            return replace(element, width=int(arguments[1][0].text))
+            return element._replace(width=int(arguments[1][0].text))
     return Type("vec", known=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, pairwise, zip_longest
 
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
@@ -255,7 +254,7 @@ def _pointer_type(source: Source, expressions: Expressions, start: int, end: int
     else:
         is_own = name + 1 == end or source.text(name + 1) in ("+", "-")
         is_own = is_own and len(variable.extents) == 1
-    return replace(kind, space="thread") if is_own else kind
+    return kind._replace(space="thread") if is_own else kind
 
 
 def _program_variables(source: Source) -> Iterator[list[Token]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import Type, read_type
@@ -276,7 +275,7 @@ def _is_instantiated(source: Source, kernel: Kernel, one: Instantiation) -> bool
         kinds = {expected[0].value, given[0].value}
         if expected[0].pointers != given[0].pointers:
             # An array is a pointer, too.
-            kinds = {replace(kind, pointers=0).value for kind in kinds}
+            kinds = {kind._replace(pointers=0).value for kind in kinds}
         if len(kinds) > 1:
             return False
     return True
