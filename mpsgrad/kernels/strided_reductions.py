@@ -35,6 +35,8 @@ from mpsgrad.kernels.strides import (
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
+PARTS = "parts"
+"""The source of kernels that add up what others left, float32 numbers of several chunks or threadgroups."""
 SIMDGROUPS_WANTED = 4096
 """As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
 THREADS_WANTED_PER_UNIT = 16
@@ -331,7 +333,8 @@ def _along_in_tiles(
     width = next((count for count in widths if is_even(axes, views[:-1], count)), 1)
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
     in_a_row, are_lines = run.extent // width, width >= 4 and _follow_each_other(run, inner)
-    is_single = may_chunk and not leaves_parts and len(views) == 2
+    # What other kernels left in parts has neither clusters nor lines.
+    is_single = may_chunk and not leaves_parts and len(views) == 2 and names[0] != PARTS
     count = in_a_row * rows
     lines = _in_lines(names, views, axes, vector, width) if are_lines and is_single else None
     if lines is not None:
@@ -501,7 +504,7 @@ def _second_pass(
     if is_cpu:
         run, x = _longer_first(run, x)
     axes = [run, x, y, z, *inner]
-    names, views = ("parts", "destination"), (View(0, ZEROS.strides), destination)
+    names, views = (PARTS, "destination"), (View(0, ZEROS.strides), destination)
     if not is_cpu:
         work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
         return work

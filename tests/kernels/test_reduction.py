@@ -541,14 +541,16 @@ class TestTheShadersOfGPUs:
         strides.elementwise.cache_clear()
 
 
-def reduction_of_gpu(shape: tuple[int, ...], axes: str, vector: int, cluster: int = 0) -> strided_reductions.Reduction:
+def reduction_of_gpu(
+    shape: tuple[int, ...], axes: str, vector: int, cluster: int = 0, source: str = "source"
+) -> strided_reductions.Reduction:
     """The work that adds up images of ``shape`` along ``axes``."""
     images, height, width, channels = shape
     layout = (0, channels, width * channels, height * width * channels, width, height, channels, images)
     kept, extents = (True, "x" not in axes, "y" not in axes, True), (channels, width, height, images)
     steps = np.cumprod([1, *(extent if keeps else 1 for extent, keeps in zip(extents[:3], kept, strict=False))])
     views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
-    return reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132, cluster=cluster)
+    return reduction((source, "destination"), views, extents, kept, "nvidia", vector, 132, cluster=cluster)
 
 
 @pytest.mark.parametrize("vector", [4, 8], ids=["float", "half"])
@@ -601,6 +603,16 @@ def test_clusters_of_gpus_share_few_rows_in_the_place_of_narrow_tiles(shape, axe
     """Without a device."""
     work = reduction_of_gpu(shape, axes, vector, cluster=8)
     assert work.first.walk == walk and work.second is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "walk"),
+    [((1, 61, 90, 4), "clusters_of_vectors"), ((1, 40, 28, 455), "clusters"), ((9000, 15, 15, 4), "lines_of_vectors")],
+)
+def test_parts_that_other_kernels_left_are_read_in_tiles(shape, walk):
+    """Without a device: kernels for these have neither clusters nor lines."""
+    walks = [reduction_of_gpu(shape, "xy", 4, 8, source).first.walk for source in ("source", "parts")]
+    assert walks[0] == f"along_in_{walk}" and walks[1].startswith("along_in_tiles")
 
 
 @pytest.mark.parametrize(
