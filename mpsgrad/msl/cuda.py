@@ -91,7 +91,7 @@ _LAUNCH_POSITIONS = {
 _VECTOR_FUNCTIONS = {
     "1": """acos acosh asin asinh atan atanh ceil cos cosh cospi exp exp2 exp10 fabs floor fract log log2 log10 rint
         round rsqrt precise::rsqrt precise::sqrt saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs
-        clz ctz popcount reverse_bits""",
+        clz ctz fast::exp popcount reverse_bits""",
     "2": """atan2 copysign divide precise::divide fast::divide fdim fmod nextafter pow powr step min max fmin fmax mulhi
         rotate addsat subsat hadd rhadd mul24""",
     "3": "clamp fma mix smoothstep min3 max3 median3 fmin3 fmax3 fmedian3 madhi madsat mad24",

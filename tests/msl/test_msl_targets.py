@@ -140,6 +140,12 @@ kernel void fill(device float* out [[buffer(0)]], uint index [[thread_position_i
     assert "CLUSTER_MTL" not in translate(source, "opencl").source
 
 
+def test_fast_exponentials_are_one_instruction_for_cuda() -> None:
+    source = "kernel void f(device float* x [[buffer(0)]], uint i [[thread_position_in_grid]]) {{ x[i] = {}(x[i]); }}"
+    translated = {each: translate(source.format(each), "cuda").source for each in ("fast::exp", "precise::exp")}
+    assert "ex2.approx" in translated["fast::exp"] and "ex2.approx" not in translated["precise::exp"]
+
+
 @needs_compiler
 def test_products_of_matrices_compile_for_the_oldest_gpus() -> None:
     """Turing lacks the larger product and copies that are made meanwhile."""

@@ -84,6 +84,9 @@ FLOATING_1_MTL(cosh_mtl, coshf(x))
 FLOATING_1_MTL(cospi_mtl, cospif(x))
 //@ exp : floating_mtl
 FLOATING_1_MTL(exp_mtl, expf(x))
+//@ fast::exp
+// Within 2 + |x| units in the last place.
+inline float fast_exp_mtl(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f)); return r; }
 //@ exp2 : floating_mtl
 FLOATING_1_MTL(exp2_mtl, exp2f(x))
 //@ exp10 : floating_mtl
