@@ -77,12 +77,15 @@ short pieces that lie apart. Measured on an H200."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 MOST_ROWS_IN_CLUSTERS, FEWER_ROWS_IN_CLUSTERS = 32, 15
-"""Of a lane, and of one of few threadgroups or of narrow tiles: clusters of threadgroups, which join what they have in
-one kernel, then take less time than a second pass over chunks. Measured on an H200."""
+"""Of a lane, and of one of few threadgroups or of narrow tiles that reads vectors: clusters of threadgroups, which join
+what they have in one kernel, then take less time than a second pass, over chunks or over rows that were joined as no
+vector fits one. Measured on an H200."""
 FEWEST_ROWS_IN_CLUSTERS, MOST_OF_FEW_ROWS = 256, 512
 """From so many rows on clusters also take those that are few enough for narrow tiles, where these would read 32 bytes
 or less next to each other: single elements, which pairs are taken as, and fours of halves. With more threadgroups they
 took longer. Measured on an H200."""
+FEWEST_TILES_OF_PARTS = 4
+"""Where no vector fits, a lane of clusters may have the larger number of rows of so many tiles. Measured on an H200."""
 FEWEST_FOURS = 2048
 """Of halves: of fewer, threads take pairs, but for those of clusters, of lines and of rows that are few vectors."""
 THREADGROUPS_OF_CHUNKS = 512
@@ -165,7 +168,8 @@ def reduction(
         if not is_cpu and may_chunk:
             folded = _folded(axes, views, vector)
             if folded is not None:
-                return _in_folds(names, views, axes, folded, vector)
+                shared = _parts_in_clusters(names, views, axes, vector, cluster)
+                return _in_folds(names, views, axes, folded, vector) if shared is None else Reduction(shared)
             first, chunks = _along_in_tiles(names, views, axes, vector, cluster=cluster)
         elif is_cpu and tile is not None and _fits_tiles(tile, extents, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
@@ -333,8 +337,7 @@ def _along_in_tiles(
     width = next((count for count in widths if is_even(axes, views[:-1], count)), 1)
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
     in_a_row, are_lines = run.extent // width, width >= 4 and _follow_each_other(run, inner)
-    # What other kernels left in parts has neither clusters nor lines.
-    is_single = may_chunk and not leaves_parts and len(views) == 2 and names[0] != PARTS
+    is_single = may_chunk and not leaves_parts and _has_single_source(names)
     count = in_a_row * rows
     lines = _in_lines(names, views, axes, vector, width) if are_lines and is_single else None
     if lines is not None:
@@ -384,6 +387,22 @@ def _ending(width: int, vector: int) -> str:
     return {1: "", 2: "_of_pairs", vector: "_of_vectors"}.get(width, "_of_fours")
 
 
+def _has_single_source(names: Sequence[str]) -> bool:
+    """Whether kernels with clusters and lines read it: they have no other, and none of what others left in parts."""
+    return len(names) == 2 and names[0] != PARTS
+
+
+def _parts_in_clusters(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, cluster: int
+) -> Work | None:
+    """Clusters of threadgroups for rows that no vector fits; None where others are faster."""
+    if not cluster or not _has_single_source(names):
+        return None
+    width = 4 if is_even(axes, views[:-1], 4) else 1
+    shared = _in_clusters(names, views, axes, vector, width, cluster)
+    return shared if shared is not None and shared.threads <= THREADS * MOST_OF_FEW_ROWS else None
+
+
 def _in_clusters(
     names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, width: int, cluster: int
 ) -> Work | None:
@@ -400,7 +419,8 @@ def _in_clusters(
     row_lanes, tiles = THREADS // across, -(-count // across)
     rows_of_threadgroup = -(-loops // cluster)
     is_wide = across >= 2 * narrowest and tiles * cluster >= THREADGROUPS_WANTED // 2
-    if rows_of_threadgroup > (MOST_ROWS_IN_CLUSTERS if is_wide else FEWER_ROWS_IN_CLUSTERS) * row_lanes:
+    takes_more = is_wide or (width < vector and tiles >= FEWEST_TILES_OF_PARTS)
+    if rows_of_threadgroup > (MOST_ROWS_IN_CLUSTERS if takes_more else FEWER_ROWS_IN_CLUSTERS) * row_lanes:
         return None
     sizes, tile = (rows_of_threadgroup, run.extent, 1, 1), (across, row_lanes, tiles, 1, 1, 1)
     walk = f"along_in_clusters{_ending(width, vector)}"

@@ -593,6 +593,8 @@ def test_clusters_of_gpus_share_all_rows(channels, vector, tiles):
         ((1, 40, 28, 455), "xy", 8, "along_in_clusters"),
         ((1, 36, 27, 546), "xy", 4, "along_in_clusters"),
         ((19, 57, 55, 116), "xy", 8, "along_in_clusters_of_fours"),
+        ((10, 120, 125, 4), "xy", 8, "along_in_clusters_of_fours"),
+        ((9, 32, 37, 102), "xy", 4, "along_in_clusters"),
         # Too many threadgroups, tiles that are wide enough, and few rows.
         ((1, 164, 291, 11), "x", 4, "along_in_tiles"),
         ((46, 30, 32, 154), "xy", 8, "along_in_tiles_of_pairs"),
@@ -603,6 +605,13 @@ def test_clusters_of_gpus_share_few_rows_in_the_place_of_narrow_tiles(shape, axe
     """Without a device."""
     work = reduction_of_gpu(shape, axes, vector, cluster=8)
     assert work.first.walk == walk and work.second is None
+
+
+@pytest.mark.parametrize("shape", [(6, 263, 498, 4), (3, 194, 268, 4)], ids=["many rows", "few tiles"])
+def test_rows_that_no_vector_fits_are_joined_where_clusters_take_longer(shape):
+    """Without a device."""
+    work = reduction_of_gpu(shape, "xy", 8, cluster=8)
+    assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
 
 
 @pytest.mark.parametrize(
