@@ -14,7 +14,8 @@ OWN = {f"simdgroup_{name}" for name in ("multiply_accumulate_16x8x16", "load_lef
 OWN |= {f"threadgroup_copy_{name}" for name in ("16_bytes", "16_bytes_once", "8_bytes_once", "4_bytes_once")}
 OWN |= {f"threadgroup_{name}" for name in ("end_copies", "wait_for_copies")}
 OWN |= {f"threadgroup_{name}" for name in ("tile_part", "end_tile", "multiply_tiles", "wait_for_products")}
-OWN |= {f"threadgroup_{name}" for name in ("arrive_in_cluster", "wait_for_cluster", "store_in_cluster")}
+OWN |= {f"threadgroup_{name}_cluster" for name in ("arrive_in", "wait_for", "expect_in", "send_in")}
+OWN |= {"threadgroup_wait_for_sent"}
 OWN.update(("simdgroup_scale_columns", "simdgroup_store_halves"))
 # The compiler's, of which test_msl_extensions.py has tests.
 OWN |= {f"__builtin_{name}" for name in ("clz", "ctz", "popcount")}
