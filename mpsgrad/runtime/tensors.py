@@ -56,7 +56,10 @@ def in_place(where: str, device: Device, value: Any, *, is_written: bool) -> np.
         raise FormatError(f"{where} is a {type(value).__name__} with numbers of a kind that NumPy lacks")
     if place[0] != CPU:
         if not tensor.is_dense:
-            raise FormatError(f"{where} is a {type(value).__name__} that is not contiguous; use its contiguous()")
+            raise FormatError(
+                f"{where} is a {type(value).__name__} of shape {tensor.shape} that has strides {tensor.strides}; on a "
+                "GPU it has to be C-contiguous"
+            )
         nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
         return DeviceTensor(device.adopt(tensor.address, nbytes, tensor), dtype)
     if is_written and not _changes(value):

@@ -74,6 +74,14 @@ def test_tensors_that_do_not_fit_are_refused(library, given, words):
         library.function("add")(4, given, np.zeros(4, np.float32), 1.0)
 
 
+def test_tensors_of_a_gpu_are_to_be_contiguous(library, monkeypatch):
+    """Their libraries have different words for how to make them so."""
+    monkeypatch.setattr(type(library.device), "dlpack_device", (CUDA, 7))
+    rows = LentArray(np.zeros((4, 2), np.float32)[:, 0], (CUDA, 7))
+    with pytest.raises(mg.FormatError, match=r"argument 0.* of shape \(4,\) that has strides \(2,\); on a GPU"):
+        library.function("add")(4, rows, np.zeros(4, np.float32), 1.0)
+
+
 def test_arrays_that_never_change_are_only_read(library):
     add, x = library.function("add"), np.ones(4, np.float32)
     y = np.zeros(4, np.float32)
