@@ -21,6 +21,8 @@ demo: $(VENV)/.installed
 
 # Two processes with threads for NumPy's products spin in wait for each other's.
 test nightly: export OMP_NUM_THREADS = 1
+# The processes that tests start find the package's modules compiled, wherever this is set.
+test nightly: export PYTHONDONTWRITEBYTECODE =
 
 # The tests of a file run in one process, so that two do not compile the same kernels at the same time.
 test: $(VENV)/.installed
