@@ -30,7 +30,7 @@ SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable")
 ABREAST_OPTIONS = ("-cl-std=CLC++2021",)
 
 BOUNDS, EXTENT, UNINITIALISED, RACE, BARRIER, LANES, DIVISION, LOOP, KINDS = range(9)
-NOTHING, READ, WRITE, UPDATE, DESIGNATE, LEND, PLACE, ATOMIC, ATOMIC_READ, ATOMIC_WRITE = range(10)
+NOTHING, READ, WRITE, UPDATE, DESIGNATE, LEND, PLACE, ATOMIC, ATOMIC_READ, ATOMIC_WRITE, ATOMIC_SWAP = range(11)
 NOWHERE = 0xFFFFFFFF
 MOST_STEPS = 10_000_000
 
@@ -47,9 +47,10 @@ _MOST_LENGTHS = 128
 _MOST_OWN = 64
 
 _RECORD = np.dtype(
-    [("group", "u4"), ("epoch", "u4"), ("lanes", "u4"), ("barriers", "u4"), ("thread", "u2"), ("site", "u2")]
-)
-_GRANULE = np.dtype([("records", _RECORD, 6), ("initialised", "u4")])
+    [(name, "u4") for name in ("group", "epoch", "lanes")]
+    + [(name, "u2") for name in ("barriers", "thread", "site", "access")]
+)  # fmt: skip
+_GRANULE = np.dtype([("records", _RECORD, 7), ("initialised", "u4")])
 _REGION = np.dtype(
     [(name, "u8") for name in ("start", "end", "shadow")]
     + [(name, "u4") for name in ("name", "space", "undefined", "_")]

@@ -23,12 +23,12 @@ from mpsgrad.runtime.tensors import DeviceTensor
 _VERBS = {
     checks.READ: "read", checks.WRITE: "write", checks.PLACE: "write", checks.UPDATE: "update",
     checks.DESIGNATE: "access", checks.LEND: "access", checks.ATOMIC: "atomic update",
-    checks.ATOMIC_READ: "atomic load", checks.ATOMIC_WRITE: "atomic store",
+    checks.ATOMIC_READ: "atomic load", checks.ATOMIC_WRITE: "atomic store", checks.ATOMIC_SWAP: "atomic update",
 }  # fmt: skip
 _DOES = {
     checks.READ: "reads it", checks.WRITE: "writes it", checks.UPDATE: "updates it",
     checks.ATOMIC: "updates it atomically", checks.ATOMIC_READ: "loads it atomically",
-    checks.ATOMIC_WRITE: "stores it atomically",
+    checks.ATOMIC_WRITE: "stores it atomically", checks.ATOMIC_SWAP: "updates it atomically",
 }  # fmt: skip
 
 

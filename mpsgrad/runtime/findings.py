@@ -34,17 +34,19 @@ MISTAKES: dict[str, Mistake] = {
         "register held: no two runs are alike.",
         "Device memory counts as uninitialised only where the call says that an argument is undefined. A copy of a "
         "struct is reported where none of its bytes has a value. What is a thread's own is looked at where its type "
-        "is known, but not what a lambda expression names. A struct that is assigned is taken to have a value in each "
-        "member, and so is a union, or one with a base that the source lacks, when a method of it was called. A vector "
-        "is reported where no component that is read has one.",
+        "is known, but not what a lambda expression names. A struct is taken to have a value in each member when "
+        "it is assigned as an element or a member of another, and so is a union, or one with a base that the source "
+        "lacks, when a method of it was called. A vector is reported where no component that is read has one, a matrix "
+        "that a calculation reads where a column has none.",
     ),
     "data-race": Mistake(
         "error",
         "Two threads touch one place, one of them writes, and nothing orders them: what comes out depends on chance.",
         "A threadgroup_barrier orders the threads of a threadgroup for the memory that its flags name, a "
         "simdgroup_barrier those of a simdgroup; nothing orders threadgroups. Atomic functions do not race with each "
-        "other, but with the atomic store that gives memory its first value. Several threads that write one value are "
-        "let pass.",
+        "other, but with the atomic store that gives memory its first value, and atomic_fetch_add and its like with a "
+        "store that they may come before or behind; whoever counted, too, may set the counter back. Several threads "
+        "that write one value are let pass.",
     ),
     "divergent-barrier": Mistake(
         "error",

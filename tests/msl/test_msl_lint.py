@@ -420,6 +420,9 @@ def test_names_of_the_library_need_their_namespace(include: str) -> None:
     for name in ("atomic_uint", "float4x4", "half2x3"):
         assert [f.rule for f in lint(include + f"kernel void f(device {name}* x) {{}}")] == [46]
         assert lint(include + f"kernel void f(device metal::{name}* x) {{}}") == []
+    assert [f.rule for f in lint(include + kernel.format("fast::"))] == [46]
+    assert lint(include + kernel.format("metal::precise::")) == []
+    assert lint(include + "namespace precise = metal::fast;\n" + kernel.format("precise::")) == []
     assert lint(include + "float exp(float x) { return x; }\n" + kernel.format("")) == []
     found_by_arguments = (
         "kernel void f(device metal::atomic_uint* n, device float* x) {{\n"

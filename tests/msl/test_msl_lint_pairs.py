@@ -38,6 +38,8 @@ PAIRS = [
     (3, "void g(constant float4* c) { device float4* d = (device float4*)(c + 1); }", "void g(constant float4* c) { constant float2* d = (constant float2*)(c + 1); float2 v = *d; }"),
     (3, "device float* g(threadgroup float* s) { return s; }", "threadgroup float* g(threadgroup float* s) { return s + 1; }"),
     (3, "struct S { threadgroup float* p; };\n" + KERNEL + ") { S s; s.p = x; }", "struct S { device float* p; };\n" + KERNEL + ") { S s; s.p = x; }"),
+    (3, KERNEL + ") { int v = 0; *(device int*)&v = 1; }", KERNEL + ") { int v = 0; *(thread int*)&v = 1; *(device int*)&x[0] = v; }"),
+    (3, KERNEL + ") { int v[2]; auto p = reinterpret_cast<device int*>(v + 1); }", KERNEL + ") { int v[2]; auto p = reinterpret_cast<thread int*>(v + 1); p[0] = 1; }"),
     (4, "float table[3] = {1, 2, 3};", "constant float table[3] = {1, 2, 3};"),
     (4, "struct S { int n; } s;", "constant struct S { int n; } s = {1};\ntypedef struct T { struct U { int n; } u; } T;\nstruct V { int n; } __attribute__((packed));\nint g() { struct W { int n; } w = {1}; return w.n; }"),
     (4, "const float pi = 3.14;", "constant float pi = 3.14;"),

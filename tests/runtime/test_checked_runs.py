@@ -309,6 +309,30 @@ kernel void f(device uint* y, {I}, {T}) {{
     {BARRIER};
     y[i] = atomic_load_explicit(&count, memory_order_relaxed);
 }}""", 32, lambda: (np.zeros(32, np.uint32),), ("data-race",), "data race on element 0 of 'count': thread 1 updates it atomically, thread 0 stores it atomically in line 5, with no barrier", {"threadgroup": 32}),
+    Defect("a counter that one thread clears", f"""
+kernel void f(device atomic_uint* count, device atomic_uint* done, device atomic_uint* lock, device uint* y, {I}, {T}, {G}) {{
+    <<if (i == 0) atomic_store_explicit(count, 0, memory_order_relaxed);||>>
+    threadgroup_barrier(mem_flags::mem_device);
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed); // here
+    if (t > 0) return;
+    uint last = 3, is_held = 0;
+    if (atomic_fetch_add_explicit(done, 1, memory_order_relaxed) == last) atomic_store_explicit(done, 0, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(lock, &is_held, 1, memory_order_relaxed, memory_order_relaxed)) is_held = 0;
+    y[g] = last;
+    atomic_store_explicit(lock, 0, memory_order_relaxed);
+}}""", 128, lambda: (*np.zeros((3, 1), np.uint32), np.zeros(4, np.uint32)), ("data-race",), "data race on element 0 of 'count': thread 32 updates it atomically, thread 0 stores it atomically in line 4, and nothing orders their threadgroups", {"threadgroup": 32}),
+    Defect("a counter that is cleared too late", f"""
+kernel void f(device uint* y, {T}) {{
+    threadgroup atomic_uint count;
+    if (t == 0) atomic_store_explicit(&count, 0, memory_order_relaxed);
+    {BARRIER};
+    for (uint k = 0; k < 3; ++k) {{
+        atomic_fetch_add_explicit(&count, t > k, memory_order_relaxed); // here
+        {BARRIER};
+        if (t == 0) {{ y[k] = atomic_load_explicit(&count, memory_order_relaxed); atomic_store_explicit(&count, 0, memory_order_relaxed); }}
+        <<||{BARRIER};>>
+    }}
+}}""", 32, lambda: (np.zeros(3, np.uint32),), ("data-race",), "data race on element 0 of 'count': thread 1 updates it atomically, thread 0 stores it atomically in line 10, with no barrier between them", {"threadgroup": 32}),
     Defect("one thread's result", f"""
 kernel void f(device const float* x, device float* y, {I}, {T}) {{
     threadgroup float scale;

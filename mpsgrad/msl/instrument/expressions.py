@@ -13,22 +13,25 @@ from mpsgrad.msl.backend import is_swizzle
 from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.instrument.methods import gets_checks, has_followed_methods
 from mpsgrad.msl.instrument.own_variables import holder_of
-from mpsgrad.msl.instrument.scopes import Meaning, Scopes
+from mpsgrad.msl.instrument.scopes import Form, Meaning, Scopes
 from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.tokens import SITE, Token
 
-Context = Literal["none", "read", "write", "update", "designate", "lend", "base", "place", "address"]
-"""What an expression is for: ``designate`` binds a reference to it, which may give it a value unseen, ``lend`` one
-whose accesses are checked, ``base`` is the array of an element that is checked itself, ``place`` is written by what
-stands around it, and ``address`` is not accessed at all."""
+Context = Literal["none", "read", "operand", "write", "update", "designate", "lend", "base", "place", "address"]
+"""What an expression is for: ``operand`` reads each column of a matrix, ``designate`` binds a reference to it, which
+may give it a value unseen, ``lend`` one whose accesses are checked, ``base`` is the array of an element that is checked
+itself, ``place`` is written by what stands around it, and ``address`` is not accessed at all."""
 
 _KINDS: dict[str, str] = {
-    "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
+    "none": "READ_MTL", "read": "READ_MTL", "operand": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
     "designate": "DESIGNATE_MTL", "lend": "LEND_MTL", "base": "LEND_MTL", "place": "PLACE_MTL",
 }  # fmt: skip
 _ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
+_ATOMIC_KINDS = {"load": "ATOMIC_READ_MTL", "store": "ATOMIC_WRITE_MTL"} | dict.fromkeys(
+    ("exchange", "compare_exchange_weak", "compare_exchange_strong"), "ATOMIC_SWAP_MTL"
+)
 _OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
 _LANE_KINDS = {
     "shuffle": "LANE_MTL", "broadcast": "LANE_MTL", "shuffle_xor": "LANE_XOR_MTL", "shuffle_up": "LANE_UP_MTL",
@@ -117,7 +120,7 @@ class ExpressionWeaver:
         elif kind == "postfix":
             self._visit(node.parts[0], "update")
         elif kind == "assign":
-            self._assign(node)
+            self._assign(node, context)
         elif kind == "binary":
             self._binary(node)
         elif kind == "ternary":
@@ -151,6 +154,9 @@ class ExpressionWeaver:
         if context in ("none", "base", "address", "lend"):
             return
         site = self._site(node.start, node.end, ".".join((name, *path)) if node.kind == "name" else "")
+        if context == "operand":
+            self.edits.before(node.start, "columns_mtl", "(")
+            self.edits.after(node.end - 1, ",", site, ")")
         number = meaning.watched
         if number is not None and path and node.kind == "name":
             number = self._own_name(".".join((name, *path)))
@@ -235,7 +241,7 @@ class ExpressionWeaver:
             self.edits.after(node.end - 1, ",", site, ")")
             self._visit(operand, "read")
 
-    def _assign(self, node: Node) -> None:
+    def _assign(self, node: Node, context: Context) -> None:
         target, value = node.parts
         if node.text != "=":
             self._visit(target, "update")
@@ -250,8 +256,16 @@ class ExpressionWeaver:
             self.edits.after(node.end - 1, ",", self._site(target.start, target.end), ")")
             self._visit(target, "place")
         else:
+            if context == "none" and self._is_followed(target, "struct"):
+                # What is assigned may have members without a value.
+                self.edits.after(node.end - 1, ",", "own_filled_mtl", "(", target.inner.text, ")")
             self._visit(target, "write")
         self._visit(value, "read")
+
+    def _is_followed(self, node: Node, form: Form) -> bool:
+        """Whether ``node`` names a variable of this form that is watched, or a reference that may be to one."""
+        meaning = self._root(node)[1] if node.inner.kind == "name" else Meaning()
+        return meaning.form == form and (meaning.watched is not None or meaning.is_lent)
 
     def _is_stored(self, target: Node) -> bool:
         """Whether an assignment's target is memory that a reference can be bound to: no component of a vector."""
@@ -278,8 +292,8 @@ class ExpressionWeaver:
             self.edits.before(node.start, "quotient_mtl" if node.text == "/" else "rest_mtl", "(")
             self.edits.replace(node.place, ",")
             self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
-        self._visit(left, "read")
-        self._visit(right, "read")
+        for part in node.parts:
+            self._visit(part, "operand" if self._is_followed(part, "matrix") else "read")
 
     # Calls.
 
@@ -388,7 +402,7 @@ class ExpressionWeaver:
         atomic = _ATOMIC.match(name)
         if atomic is not None and arguments:
             pointer = arguments[0]
-            kind = {"load": "ATOMIC_READ_MTL", "store": "ATOMIC_WRITE_MTL"}.get(atomic[1], "ATOMIC_MTL")
+            kind = _ATOMIC_KINDS.get(atomic[1], "ATOMIC_MTL")
             edits.before(pointer.start, f"atomic_pointer_mtl<{kind}>", "(")
             edits.after(pointer.end - 1, ",", self._site(node.start, node.end), ")")
             self._arguments(arguments, ())

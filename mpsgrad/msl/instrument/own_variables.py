@@ -107,11 +107,12 @@ class OwnVariables:
             )
             fenced = self._can_fence and not is_open and value not in ("(", "{" if is_struct else "")
             return Own(fenced, fenced and can_watch)
-        if can_watch and (has_address or not self._begins_with_value(declarator.name, end, scope_end)):
+        is_assigned = is_struct and self._is_assigned_copy(declarator.name, end, scope_end)
+        if can_watch and (has_address or is_assigned or not self._begins_with_value(declarator.name, end, scope_end)):
             return Own(True, True)
         is_constructed = value in ("(", "{") and any(self._has_constructor(word) for word in words)
         is_copied = value == "=" and is_struct and self._is_copied(declarator.end + 1, end)
-        is_built = self._can_fence and (is_constructed or is_copied)
+        is_built = self._can_fence and (is_constructed or is_copied or (is_assigned and has_value))
         if is_built and not self._is_captured(declarator.name, name_at, scope_end):
             return Own(True, True)
         if is_struct and (has_address or any(self._has_array(word) for word in words)):
@@ -154,6 +155,14 @@ class OwnVariables:
         is_name = self._source.kind(start) == IDENTIFIER and self._text(start) not in ("true", "false")
         is_alone = start + 1 == end or self._text(start + 1) == ","
         return is_name and (is_alone or self._text(start) in self._source.functions_by_name)
+
+    def _is_assigned_copy(self, name: str, start: int, end: int) -> bool:
+        text = self._text
+        return any(
+            text(k + 1) == "=" and self._is_copied(k + 2, self._source.find_end(k + 2, end))
+            for k in self._source.places(name, start=start, end=end)
+            if text(k - 1) not in (".", "->")
+        )
 
     def _has_array(self, word: str) -> bool:
         """Whether objects of a class hold arrays, as far as its body tells."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.instrument.methods import members_of, owner_of
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER
+
+Form = Literal["", "struct", "matrix"]
 
 _MOST_CONSTANTS = 40
 
@@ -18,13 +21,23 @@ _MOST_CONSTANTS = 40
 class Meaning:
     """``is_memory``: naming the variable reads or writes device or threadgroup memory, or may. ``is_constant``: its
     value is known when the source is compiled, or may be. ``is_own``: it is an object of the thread's own;
-    ``is_lent``: it is a reference, perhaps to such; ``watched`` is its number if it is known whether it has a value."""
+    ``is_lent``: it is a reference, perhaps to such; ``watched`` is its number if it is known whether it has a value.
+    ``form`` says that it is no array and a struct of the program's or a matrix, as far as its type is spelled."""
 
     is_memory: bool = False
     is_constant: bool = False
     is_own: bool = False
     is_lent: bool = False
     watched: int | None = None
+    form: Form = ""
+
+
+def form_of(source: Source, words: Collection[str]) -> Form:
+    """What a type is that is spelled by ``words``."""
+    if any(word in source.struct_bodies for word in words):
+        return "struct"
+    types = [source.aliases.get(word) or built_in(word) for word in words]
+    return "matrix" if any(kind is not None and kind.columns for kind in types) else ""
 
 
 class Scopes:
@@ -72,7 +85,8 @@ class Scopes:
             if names:
                 is_memory = "&" in texts and not {"device", "threadgroup"}.isdisjoint(texts)
                 is_lent = not {"&", "&&"}.isdisjoint(texts) and SHARED_SPACES.isdisjoint(texts)
-                self.declare(names[-1], Meaning(is_memory, is_lent=is_lent))
+                form = form_of(source, texts) if is_lent and "(" not in texts else ""
+                self.declare(names[-1], Meaning(is_memory, is_lent=is_lent, form=form))
 
     def close_function(self) -> None:
         del self._levels[-2:]

@@ -13,7 +13,7 @@ from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.methods import gets_checks, holds_references, is_constructor
 from mpsgrad.msl.instrument.own_variables import Declared, OwnVariables
-from mpsgrad.msl.instrument.scopes import Meaning, constants
+from mpsgrad.msl.instrument.scopes import Meaning, constants, form_of
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
 from mpsgrad.msl.program import SHARED_SPACES
@@ -55,7 +55,7 @@ class Weaver(ExpressionWeaver):
         if function.kernel is not None:
             self._enter_kernel(function)
         if is_constructor(source, function):
-            self.edits.after(function.body_open, "own_constructed_mtl", "(", "*", "this", ")", ";")
+            self.edits.after(function.body_open, "own_filled_mtl", "(", "*", "this", ")", ";")
         else:
             self._copied_parameters(function)
         self._statements(function.body_open + 1, function.body_close)
@@ -70,7 +70,7 @@ class Weaver(ExpressionWeaver):
                 name = self._text(name_at)
                 number = self._own_name(name)
                 words += self._own.copy(start, name_at, number)
-                self._scopes.declare(name, Meaning(is_own=True, watched=number))
+                self._scopes.declare(name, Meaning(is_own=True, watched=number, form="struct"))
         if words:
             self.edits.after(function.body_open, "{", *words)
             self.edits.before(function.body_close, "}")
@@ -302,7 +302,8 @@ class Weaver(ExpressionWeaver):
             watched = number if own is not None and own.watched else None
             is_own = found.is_object and not is_threadgroup
             is_lent = found.is_reference and words.isdisjoint(SHARED_SPACES)
-            self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, is_lent, watched))
+            form = "" if found.is_array else form_of(self._source, words)
+            self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, is_lent, watched, form))
             if index < stop:
                 if self._text(index) != ",":
                     raise NotUnderstood(index)

@@ -172,7 +172,7 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
 def _cast_pointers(source: Source) -> Iterator[Found]:
     expressions = expressions_of(source)
     for token, written, target, start, end in _casts(source):
-        operand = expressions.type_of(start, end)
+        operand = _pointer_type(source, expressions, start, end)
         if operand is None or operand.pointers != target.pointers or target.space is None:
             continue
         if operand.space is not None and operand.space != target.space:

@@ -247,8 +247,8 @@ _INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTI
     why="The library's names live in namespace metal: 'using namespace metal;' or 'metal::' must bring them in.",
 )
 def library_names_are_qualified(source: Source) -> Iterator[Found]:
-    """Looks at called functions, atomic types and matrices in a source that has kernels and includes the library; any
-    'using namespace metal' is taken to reach everywhere."""
+    """Looks at called functions, namespaces, atomic types and matrices in a source that has kernels and includes the
+    library; any 'using namespace metal' is taken to reach everywhere."""
     if source.is_header or not source.program.kernels or not _INCLUDES_LIBRARY.search(source.written):
         return
     texts = source.texts
@@ -272,6 +272,11 @@ def library_names_are_qualified(source: Source) -> Iterator[Found]:
         if name in _OF_MATRICES or has_value:
             continue
         if source.text(index - 1) != "::" and source.variable(name, index) is None and source.in_body(index):
+            yield source.tokens[index], f"use of undeclared identifier '{name}'; did you mean 'metal::{name}'?"
+    for index in source.places("fast", "precise"):
+        name = texts[index]
+        is_declared = any(texts[k + 1] == name for k in source.places("namespace"))
+        if texts[index + 1] == "::" and source.text(index - 1) != "::" and name not in brought and not is_declared:
             yield source.tokens[index], f"use of undeclared identifier '{name}'; did you mean 'metal::{name}'?"
     own = source.struct_bodies.keys() | source.aliases.keys() | source.variables.keys() | brought
     for index in source.matches(_LIBRARY_TYPES):

@@ -5,14 +5,14 @@
 //@ checks_mtl : mem_flags lift_mtl
 #define IN_TURN_MTL __attribute__((noinline, optnone))
 inline uint thread_mtl_now() { return (uint)get_local_linear_id(); }
-enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, LEND_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL };
+enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, LEND_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL, ATOMIC_SWAP_MTL };
 enum : uint { BOUNDS_MTL, EXTENT_MTL, UNINITIALISED_MTL, RACE_MTL, BARRIER_MTL, LANES_MTL, ZERO_MTL, LOOP_MTL };
 enum : uint { THREAD_MTL, DEVICE_MTL, LOCAL_MTL, ANY_MTL };
 enum : uint { MOST_THREADS_MTL = 1024, MOST_REGIONS_MTL = 96, MOST_BARRIERS_MTL = 4096, SPARE_BYTES_MTL = 256, MOST_OWN_MTL = 64, NOWHERE_MTL = 0xffffffffu };
 
 // What one thread did to a granule of memory, and when; group 0 is nobody.
-struct record_mtl { uint group, epoch, lanes, barriers; ushort thread, site; };
-struct granule_mtl { record_mtl write, read, read2, atomic, atomic2, atomic_read; uint initialised; };
+struct record_mtl { uint group, epoch, lanes; ushort barriers, thread, site, access; };
+struct granule_mtl { record_mtl write, read, read2, atomic, atomic2, atomic_read, atomic_write; uint initialised; };
 // Nothing that a kernel may touch lies less than ``fence`` bytes away.
 struct region_mtl { ulong start, end; __global granule_mtl *shadow; uint name, space, undefined, fence; };
 // What ``index`` and ``extent`` count differs: bytes of memory, elements of an array, threads, steps; ``reached`` has the
@@ -103,6 +103,17 @@ inline ulong spare_mtl(uint thread, uint size) {
   return (ulong)spare;
 }
 
+// Whether a thread's own atomic update, or with ``any`` that of one of its threadgroup, came before its atomic store: the
+// last one to count up may well set the counter back.
+inline bool updated_mtl(record_mtl r, record_mtl now, bool any) {
+  bool updates = r.access == ATOMIC_MTL || r.access == ATOMIC_SWAP_MTL;
+  return updates && r.group == now.group && (any || (r.thread == now.thread && r.epoch == now.epoch));
+}
+// Whether an atomic store may undo an update; one that sets back what its threadgroup counted, only of that threadgroup.
+inline bool undone_mtl(record_mtl update, record_mtl now, bool resets, uint space) {
+  return update.access == ATOMIC_MTL && (!resets || update.group == now.group) && unordered_mtl(update, space, now.thread);
+}
+
 inline bool is_same_mtl(record_mtl a, record_mtl b) { return a.group == b.group && a.thread == b.thread && a.site == b.site && a.epoch == b.epoch; }
 
 // Notes an access to one granule, of which ``bytes`` from ``start`` on are touched; whether they were uninitialised.
@@ -113,16 +124,22 @@ IN_TURN_MTL bool touch_mtl(int index, ulong start, uint bytes, finding_mtl found
   uint space = r->space, thread = found.thread, access = found.access;
   __global thread_mtl *t = &c->thread[thread];
   record_mtl now = {c->group, space == DEVICE_MTL ? t->device_epoch : t->local_epoch,
-                    space == DEVICE_MTL ? t->device_lanes : t->local_lanes, t->barriers, (ushort)thread, (ushort)found.site};
+                    space == DEVICE_MTL ? t->device_lanes : t->local_lanes, (ushort)t->barriers, (ushort)thread, (ushort)found.site, (ushort)access};
   bool atomic = access >= ATOMIC_MTL;
   bool writes = access != READ_MTL && access != ATOMIC_READ_MTL;
   bool reads = access != WRITE_MTL && access != ATOMIC_WRITE_MTL;
-  record_mtl other = {0, 0, 0, 0, 0, 0};
+  // An atomic store and the update of another thread: the one that comes second undoes the other, or adds to it.
+  bool stores = access == ATOMIC_WRITE_MTL && !updated_mtl(g->atomic, now, false) && !updated_mtl(g->atomic2, now, false);
+  bool resets = space == DEVICE_MTL && (updated_mtl(g->atomic, now, true) || updated_mtl(g->atomic2, now, true));
+  record_mtl other = {0, 0, 0, 0, 0, 0, 0};
   uint other_access = NOTHING_MTL;
   if (unordered_mtl(g->write, space, thread)) { other = g->write; other_access = WRITE_MTL; }
-  else if (!atomic && unordered_mtl(g->atomic, space, thread)) { other = g->atomic; other_access = ATOMIC_MTL; }
-  else if (!atomic && unordered_mtl(g->atomic2, space, thread)) { other = g->atomic2; other_access = ATOMIC_MTL; }
+  else if (!atomic && unordered_mtl(g->atomic, space, thread)) { other = g->atomic; other_access = other.access; }
+  else if (!atomic && unordered_mtl(g->atomic2, space, thread)) { other = g->atomic2; other_access = other.access; }
   else if (!atomic && writes && unordered_mtl(g->atomic_read, space, thread)) { other = g->atomic_read; other_access = ATOMIC_READ_MTL; }
+  else if (stores && undone_mtl(g->atomic, now, resets, space)) { other = g->atomic; other_access = ATOMIC_MTL; }
+  else if (stores && undone_mtl(g->atomic2, now, resets, space)) { other = g->atomic2; other_access = ATOMIC_MTL; }
+  else if (access == ATOMIC_MTL && (g->atomic_write.access == ATOMIC_WRITE_MTL || g->atomic_write.group == now.group) && unordered_mtl(g->atomic_write, space, thread)) { other = g->atomic_write; other_access = ATOMIC_WRITE_MTL; }
   else if (writes && unordered_mtl(g->read, space, thread)) { other = g->read; other_access = READ_MTL; }
   else if (writes && unordered_mtl(g->read2, space, thread)) { other = g->read2; other_access = READ_MTL; }
   uint tag = space == DEVICE_MTL ? 1 : c->group;
@@ -138,7 +155,7 @@ IN_TURN_MTL bool touch_mtl(int index, ulong start, uint bytes, finding_mtl found
       found.other_thread = other.thread;
       found.other_site = other.site;
       found.other_access = other_access;
-      found.reached = other.barriers != t->barriers;
+      found.reached = other.barriers != now.barriers;
       report_mtl(RACE_MTL, found);
     }
   }
@@ -149,6 +166,10 @@ IN_TURN_MTL bool touch_mtl(int index, ulong start, uint bytes, finding_mtl found
     // Nothing but a barrier makes another thread's atomic function come behind the one that gave the first value.
     if (is_first && !reads) g->write = now;
     remember_mtl(&g->atomic, &g->atomic2, now);
+    if (stores) {
+      g->atomic_write = now;
+      if (resets) g->atomic_write.access = NOTHING_MTL;
+    }
   }
   else if (writes) g->write = now;
   else remember_mtl(&g->read, &g->read2, now);

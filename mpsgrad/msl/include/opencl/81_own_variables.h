@@ -128,8 +128,8 @@ inline finding_mtl own_finding_mtl(uint site, uint thread, uint access, uint siz
   found.reached = element;
   return found;
 }
-// What the initialisers of an object gave a value, when its constructor's own statements begin.
-IN_TURN_MTL void own_constructed_in_turn_mtl(ulong address, uint bytes, uint thread) {
+// What has a value of an object whose initialisers have run, or that was assigned.
+IN_TURN_MTL void own_filled_in_turn_mtl(ulong address, uint bytes, uint thread) {
   int at = find_own_mtl(address, thread);
   if (at < 0) return;
   __global own_mtl *own = &checks_mtl->own[thread][at];
@@ -137,10 +137,10 @@ IN_TURN_MTL void own_constructed_in_turn_mtl(ulong address, uint bytes, uint thr
   __private uchar *known = (__private uchar *)own->known, *object = (__private uchar *)own->start;
   ulong size = own->end - own->start;
   for (ulong k = (address - own->start) / own->number; k * own->number < address + bytes - own->start; k++) {
-    if (!has_pattern_mtl(object, size, NO_VALUE_MTL, k * own->number / 4 * 4, 4)) known[k] = 1;
+    known[k] = !has_pattern_mtl(object, size, NO_VALUE_MTL, k * own->number / 4 * 4, 4);
   }
 }
-template <typename T> inline void own_constructed_mtl(T &object) { own_constructed_in_turn_mtl((ulong)&object, sizeof(T), thread_mtl_now()); }
+template <typename T> inline void own_filled_mtl(T &object) { own_filled_in_turn_mtl((ulong)&object, sizeof(T), thread_mtl_now()); }
 // Whether a read of the part that ``offset``, ``unit`` and ``mask`` describe finds no value at all; writes give it one.
 inline bool watch_mtl(__private uchar *known, uint number, uint offset, uint unit, uint mask, uint access) {
   bool none = true;
@@ -210,5 +210,14 @@ template <uint K, typename P, typename T, uint G, typename B> __attribute__((alw
 template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) lent_mtl(B &&object, uint site) {
   typedef typename referred_mtl<B>::type L;
   if constexpr (space_mtl<L>::value == THREAD_MTL || space_mtl<L>::value == ANY_MTL) checked_mtl<L, K, P, true>((ulong)&object, (ulong)&object, site);
+  return (object);
+}
+// A matrix that a calculation reads, of which each column counts.
+template <typename B> __attribute__((always_inline)) inline decltype(auto) columns_mtl(B &&object, uint site) {
+  typedef typename referred_mtl<B>::type L;
+  if constexpr (space_mtl<L>::value == THREAD_MTL || space_mtl<L>::value == ANY_MTL) {
+    typedef typename referred_mtl<decltype((object.columns[0]))>::type C;
+    for (uint k = 0; k < contained_mtl<bare_mtl<L>>::count; k++) checked_mtl<C, READ_MTL, path_mtl<>, true>((ulong)&object.columns[k], (ulong)&object.columns[k], site);
+  }
   return (object);
 }
