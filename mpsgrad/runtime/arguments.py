@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -228,11 +229,12 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
         if size is not None and data.ndim == 0 and data.nbytes != size:
             raise FormatError(f"{where} has {data.nbytes} bytes, but {with_article(argument.type)} has {size}")
         return data
-    if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
-        raise FormatError(f"{where} is {shown(value)}; it has to be {with_article(argument.built_in_type)}")
-    given = _numbers(element, value)
+    is_known = isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence))
+    given = _numbers(element, value) if is_known else None
     if given is None:
-        raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.built_in_type)}")
+        wanted = "" if argument.is_reference else "an array, device memory or "
+        wanted += with_article(argument.built_in_type)
+        raise FormatError(f"{where} is {reprlib.repr(value) if is_known else shown(value)}; it has to be {wanted}")
     data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
     data[: element.lanes] = given
     return data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,8 @@ def _copied_to(device: OpenCLDevice, value: Any) -> Any:
 
 def _undefined_arguments(name: str, arguments: Sequence[Argument], undefined: Sequence[str | int]) -> set[int]:
     names = [argument.name for argument in arguments]
+    if isinstance(undefined, str) or not isinstance(undefined, Iterable):
+        raise FormatError(f"{name}: undefined is {undefined!r}; it has to be a sequence of names of arguments")
     found = set()
     for each in undefined:
         position = names.index(each) if each in names else each

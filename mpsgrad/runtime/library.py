@@ -287,12 +287,14 @@ def compile(
     ``OSError`` for a file that cannot be read, and ``NotImplementedError`` for what the driver cannot do.
     """
     if language_version not in LANGUAGE_VERSIONS:
-        raise FormatError(
-            f"compile: language_version is {language_version!r}; it has to be one of {', '.join(LANGUAGE_VERSIONS)}"
-        )
+        known = ", ".join(map(repr, LANGUAGE_VERSIONS))
+        raise FormatError(f"compile: language_version is {language_version!r}; it has to be one of {known}")
     if not isinstance(source_or_path, (str, Path)):
         given = with_article(type(source_or_path).__name__)
         raise FormatError(f"compile: source_or_path is {given}; it has to be a str or a Path")
+    if function_constants is not None and not isinstance(function_constants, Mapping):
+        given = with_article(type(function_constants).__name__)
+        raise FormatError(f"compile: function_constants is {given}; it has to be a dict of values by name or index")
     if isinstance(include_folders, (str, Path)):
         raise FormatError(f"compile: include_folders is {include_folders!r}; it has to be a sequence of folders")
     if isinstance(source_or_path, str) and not source_or_path.strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,5 +69,5 @@ def from_numbers(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
     if made is None:
         shape = f" of shape {'x'.join(map(str, dtype.shape))}" if dtype.shape else ""
         kind = "struct" if dtype.base.names is not None else dtype.base
-        raise FormatError(f"{where} is {value!r}; it has to be {with_article(kind)}{shape}")
+        raise FormatError(f"{where} is {reprlib.repr(value)}; it has to be {with_article(kind)}{shape}")
     return made

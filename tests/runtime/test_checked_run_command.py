@@ -154,6 +154,8 @@ def test_what_a_call_refuses_is_refused() -> None:
         kernel.check(4, y, undefined=["z"])
     with pytest.raises(FormatError, match="undefined names 1"):
         kernel.check(4, y, undefined=[1])
+    with pytest.raises(FormatError, match="undefined is 'y'; it has to be a sequence of names"):
+        kernel.check(4, y, undefined="y")
     with pytest.raises(GeometryError, match="at least 1"):
         kernel.check(0, y)
     with pytest.raises(GeometryError, match="above the device's limit of 1024"):

@@ -233,6 +233,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("count", (np.zeros(5, np.uint32), np.zeros(0, np.int32), np.zeros(1, np.uint32)), "0 bytes, but an int has 4"),
     ("halves", (f32(1, 2), np.zeros(4, np.float16)), "it has to be float16"),
     ("copy", (mg.Vector.from_array(f32(1)), np.zeros(1, np.float64)), "it has to be float32"),
+    ("copy", ([1.0] * 9, f32(1)), r"is \[(1.0, ){6}...\]; it has to be an array, device memory or a float$"),
 ]  # fmt: skip
 
 

@@ -68,6 +68,8 @@ def test_included_files_of_included_files(tmp_path: Path) -> None:
         assert x[0] == 6
     with pytest.raises(mg.FormatError, match="include_folders is 'a'; it has to be a sequence of folders"):
         mg.compile(path, include_folders="a")
+    with pytest.raises(mg.FormatError, match="function_constants is a list; it has to be a dict of values"):
+        mg.compile(path, function_constants=[1])  # type: ignore[arg-type]
 
 
 def test_broken_kernels_point_at_their_source(tmp_path: Path) -> None:
