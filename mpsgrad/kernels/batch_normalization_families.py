@@ -51,6 +51,8 @@ THREADS = 256
 MERGING_THREADS = 128
 ROWS_OF_EIGHTS = 4
 """How many rows a thread of a CPU adds up at a time."""
+ELEMENTS_IN_ORDER = 1 << 20
+"""Of gradients of so many, CPUs with few registers add up each row on its own."""
 ROWS_OF_STATISTICS, COLUMNS_OF_STATISTICS = 32, 8192
 """On CPUs: statistics of so many rows are merged at a time, or of fewer longer ones."""
 MOST_SUMMED_COLUMNS, MOST_SUMMED_COLUMNS_OF_GRADIENT = 1024, 8192
@@ -91,6 +93,7 @@ def _family(name: str, takes_parts: bool = False) -> ShaderFamily:
             "by_eights": False,
             "threads_of_eights": THREADS_OF_EIGHTS,
             "rows_of_eights": ROWS_OF_EIGHTS,
+            "elements_in_order": ELEMENTS_IN_ORDER,
             "rows_of_statistics": ROWS_OF_STATISTICS,
             "columns_of_statistics": COLUMNS_OF_STATISTICS,
             "most_summed_columns_of_gradient": MOST_SUMMED_COLUMNS_OF_GRADIENT,
@@ -128,6 +131,7 @@ def _family_in_one(name: str) -> ShaderFamily:
         (IMAGE_LAYOUT, NEURON, PARAMETERS),
         {
             "rows_of_eights": ROWS_OF_EIGHTS,
+            "elements_in_order": ELEMENTS_IN_ORDER,
             "rows_of_statistics": ROWS_OF_STATISTICS,
             "columns_of_statistics": COLUMNS_OF_STATISTICS,
             "most_summed_columns_of_gradient": MOST_SUMMED_COLUMNS_OF_GRADIENT,

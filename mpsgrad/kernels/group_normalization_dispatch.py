@@ -94,6 +94,8 @@ ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
 """On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
 ROWS_OF_TILE_OF_FEW_REGISTERS, COLUMNS_OF_TILE_OF_FEW_REGISTERS = 8, 2048
 """The same of CPUs with 16 registers of eight floats."""
+ELEMENTS_IN_ORDER = 1 << 19
+"""Of so many, in all images, they read each row on its own: nearer caches do not hold all of it."""
 COLUMNS_OF_PANEL = 64
 """On CPUs: so many columns are gone through from the first row to the last where caches hold the images. Not by those
 with few registers, whose sums are of parts of these: parts of rows are what caches are slow to read."""
@@ -111,6 +113,7 @@ FAMILY = ShaderFamily(
         "threads_of_chunks": THREADS_OF_CHUNKS,
         "eights_of_table": EIGHTS_OF_TABLE,
         "columns_of_panel": COLUMNS_OF_PANEL,
+        "elements_in_order": ELEMENTS_IN_ORDER,
     },
     {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
     measured=lambda numbers: {

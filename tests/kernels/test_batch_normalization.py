@@ -80,6 +80,12 @@ def test_gradients_of_odd_numbers_of_many_channels(shape, dtype):
     check(case, run(case))
 
 
+def test_sums_of_images_that_nearer_caches_do_not_hold():
+    """CPUs with few registers add up each of their rows on its own."""
+    case = Case.draw((2, 81, 130, 50), seed=19)
+    check(case, run(case))
+
+
 @pytest.mark.parametrize("neuron", [None, mg.NeuronDescriptor("relu", 0.25)], ids=["plain", "relu"])
 @pytest.mark.parametrize("shape", [(2, 40, 41, 3), (3, 31, 33, 64), (2, 45, 47, 37)])
 def test_halves_of_images_of_many_pixels(shape, neuron):

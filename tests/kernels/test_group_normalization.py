@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -202,6 +202,18 @@ def test_images_that_caches_do_not_hold_give_the_same_bits(groups, shape):
     for held, not_held in zip(*found, strict=True):
         np.testing.assert_array_equal(held, not_held)
     check(case)
+
+
+@pytest.mark.parametrize("groups", [None, 3])
+def test_many_images_have_the_bits_of_each_alone(groups):
+    """CPUs read their rows in another order where nearer caches do not hold all images."""
+    case = Case.draw((9, 28, 28, 81), groups)
+    alone = replace(case, x=case.x[4:5], g=case.g[4:5])
+    (y, dx, state), (y_alone, dx_alone, state_alone) = run(case), run(alone)
+    np.testing.assert_array_equal(y[4:5], y_alone)
+    np.testing.assert_array_equal(dx[4:5], dx_alone)
+    np.testing.assert_array_equal(state.gradient_for_gamma[4:5], state_alone.gradient_for_gamma)
+    check(alone)
 
 
 MOVNTPS = re.compile(rb"(\xc5|\xc4.)[\x78\xf8]\x2b", re.DOTALL)
