@@ -131,6 +131,9 @@ def translate(
                 program, analysed = whole.program, whole
                 needs.append(ANY_THREAD)
             if checked is None:
+                if backend.guards_flow:
+                    analysed = _with_conditions_that_ask(analysed)
+                    program = analysed.program
                 guidance = _guidance_of(analysed, backend, launch)
         instrumentation = None
         if checked is not None:
@@ -313,6 +316,18 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
     return _analysed_again(analysed, with_whole_barriers(analysed, partial))
 
 
+def _with_conditions_that_ask(analysed: Source) -> Source:
+    """A program whose loops declare nothing in their conditions."""
+    from mpsgrad.msl.analysis.detours import has_loops_that_declare
+
+    if not has_loops_that_declare(analysed):
+        return analysed
+    from mpsgrad.msl.partial_barriers import without_declared_conditions
+
+    tokens = without_declared_conditions(analysed)
+    return analysed if tokens is None else _analysed_again(analysed, tokens)
+
+
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
     from mpsgrad.msl.analysis.detours import conditions_to_keep_apart, detours_of, loops_around_choices
@@ -325,18 +340,30 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
     from mpsgrad.msl.analysis.sums import kernels_that_add
 
     is_in_rows = launch in ("row", "narrow")
+    conditions = conditions_to_keep_apart(analysed) if backend.guards_flow else []
+    guards = guards_of(analysed) if backend.last_position and is_in_rows else []
     return _Guidance(
         [*loops_to_keep_rolled(analysed), *loops_around_choices(analysed)] if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
-        conditions_to_keep_apart(analysed) if backend.guards_flow else (),
+        conditions,
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
         neighbours_of(analysed) if backend.neighbours and is_in_rows else None,
         indices_of_elements(analysed) if backend.guards_flow else (),
         list(divisors_of(analysed)) if backend.guards_flow else (),
-        guards_of(analysed) if backend.last_position and is_in_rows else (),
+        [_beside(guard, conditions) for guard in guards],
         kernels_that_add(analysed) if backend.knows_wide_rows and launch == "row" else (),
         analysed,
     )
+
+
+def _beside(guard: Guard, conditions: Sequence[Condition]) -> Guard:
+    """``guard``, whose limits do not begin with what is put before conditions."""
+    beginnings = {id(condition.first) for condition in conditions}
+    comparisons = [
+        each._replace(limit=[token.at(token) if id(token) in beginnings else token for token in each.limit])
+        for each in guard.comparisons
+    ]
+    return guard._replace(comparisons=tuple(comparisons))
 
 
 def _converting(program: Program, version: tuple[int, int], source: str, filename: str) -> list[Token]:

@@ -349,7 +349,7 @@ class FlowProgram(ExpressionMaker):
     def _jump(self) -> Statement:
         """Some threads leave a loop, a turn of one, a ``switch`` or the function."""
         pick = self._random
-        condition, kind = self._truth(2), pick.random()
+        condition, kind = self._condition(), pick.random()
         if self._breakable and kind < 0.5:
             word, kept = "break", "broken"
         elif self._loop_depth and kind < 0.75:
@@ -419,7 +419,7 @@ class FlowProgram(ExpressionMaker):
 
         text = f"{name}++ < {most} && {condition.text}"
         if is_first:
-            return Statement([f"int {name} = 0;", f"while ({text}) {{", *indented(body), "}"], run)
+            return Statement([f"int {name} = 0;", f"while ({self._asking(text)}) {{", *indented(body), "}"], run)
         text = f"++{name} < {most} && {condition.text}"
         return Statement([f"int {name} = 0;", "do {", *indented(body), f"}} while ({text});"], run)
 
@@ -431,6 +431,15 @@ class FlowProgram(ExpressionMaker):
             return earlier if pick.random() < 0.4 else Expression(f"!{earlier.text}", lambda v: ~earlier.evaluate(v))
         self._asked.append(self._truth(2))
         return self._asked[-1]
+
+    def _asking(self, condition: str) -> str:
+        """``condition``, or a variable that is declared to be it."""
+        pick = self._random
+        if pick.random() < 0.8:
+            return condition
+        self._loops += 1
+        name = f"e{self._loops}"
+        return f"bool {name}{{{condition}}}" if pick.random() < 0.5 else f"bool {name} = {condition}"
 
     def _branch(self, depth: int) -> Statement:
         condition = self._condition()
@@ -448,7 +457,7 @@ class FlowProgram(ExpressionMaker):
             run_block(yes, values, mask & truth)
             run_block(no, values, mask & ~truth)
 
-        lines = [f"if ({condition.text}) {{", *indented(yes), "}"]
+        lines = [f"if ({self._asking(condition.text)}) {{", *indented(yes), "}"]
         return Statement([*lines, "else {", *indented(no), "}"] if no else lines, run)
 
     def _switch(self, depth: int) -> Statement:

@@ -63,19 +63,24 @@ kernel void k(device float* out) {
     out[6] = sizes[0] + sizes[1];
     out[7] = sizes[2] + sizeof(sizes) + bits;
     out[8] = second(doubled) + luma + last;
+    constexpr uchar4 bytes = as_type<uchar4>(0x04030201u);
+    constexpr uint joined = as_type<uint>(ushort2(3, 1)), length = as_type<uint>(ushort2(2, 0));
+    constexpr float3 ones = as_type<float3>(uint3(0x3f800000u));
+    threadgroup uchar made[length + as_type<ushort>(uchar2(1, 0))];
+    out[9] = bytes.w + joined + ones.z + sizeof(made);
 }
 constant float last = 5;
 """
 
 
 def test_constants_made_of_vectors_and_by_functions() -> None:
-    expected = np.array([4, 4.5, 31, -46, 22, 43, 31, 28, 17], np.float32)
+    expected = np.array([4, 4.5, 31, -46, 22, 43, 31, 28, 17, 4 + 65539 + 1 + 3], np.float32)
     out = np.zeros_like(expected)
     mg.compile(OF_VECTORS).function("k")(1, out)
     np.testing.assert_array_equal(out, expected)
     assembly = compile_for_cuda(translate(OF_VECTORS, "cuda", launch="box").source, "k.metal")
     # What halves are made to is not known to the compiler.
-    whole = expected[[0, 2, 3, 4, 7, 8]].view(np.int32)
+    whole = expected[[0, 2, 3, 4, 7, 8, 9]].view(np.int32)
     assert {*map(str, whole)} <= {*re.findall(r"mov.u32\s+%r\d+, (-?\d+);", assembly)}
 
 

@@ -119,6 +119,11 @@ DECIDED_BEFORE = [
     f"for (int t = 0; t < 3; t++) {{ if (p) {{ {LONG} }} if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }} }}",
     f"if (p) {{ {LONG} }} if (bool even = !p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
     "for (int t = 0; t < 4; t++) { if (p) { while (a > 5) a >>= 1; r = 10; } else { while (a > 6) a >>= 1; r = 20; } }",
+    f"r = 10; if (p) {{ {LONG} }} while (bool even = !p) {{ {LONG} r = 20; break; }}",
+    f"r = 10; if (p) {{ {LONG} }} for (int t = 0; uint even{{!p}}; t++) {{ {LONG} r = 20; break; }}",
+    f"r = 10; if (p) {{ {LONG} }} if ([&](bool odd) {{ bool even = !odd; return even; }}(p)) {{ {LONG} r = 20; }}",
+    f"r = 10; if (p) {{ {LONG} }} for (;;) {{ if (p) break; {LONG} r = 20; break; }}",
+    f"r = 10; for (uint t = 0; t < n; t++) {{ switch (m & 1) {{ case 1: {LONG} }} if (p) continue; {LONG} r = 20; }}",
     f"grow(a, b, p); if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
     "grow(a, b, p); r = grow(a, b, !p) ? 20 : 10;",
 ]
@@ -132,7 +137,7 @@ def test_choices_that_others_decide_about_before() -> None:
         for number, body in enumerate(DECIDED_BEFORE)
     ]
     source = "".join(text.replace("void f(", f"void f{number}(") for number, text in enumerate(kernels))
-    library = mg.compile(source)
+    library = mg.compile(source, language_version="3.2")
     x = np.random.default_rng(4).integers(0, 1 << 32, 2 * LANES, dtype=np.uint32)
     for number, body in enumerate(DECIDED_BEFORE):
         y = np.zeros(2 * LANES, np.uint32)
@@ -146,7 +151,8 @@ def test_choices_that_others_decide_about_before() -> None:
         (f"if (a & 1) {{ {LONG} }}", []),
         (f"if (a & 1) {{ {LONG} }} if (b & 1) {{ {LONG} }}", ["b & 1"]),
         (f"if (a & 1) {{ {LONG} }} if (b & 1) r = 3;", []),
-        (f"if (a & 1) {{ {LONG} }} if (uint c = b & 1) {{ {LONG} }} while (uint c = b) {{ b = a; {LONG} }}", ["c"]),
+        (f"if (a & 1) {{ {LONG} }} if (uint c = b & 1) {{ {LONG} }}", ["c"]),
+        (f"if (a & 1) {{ {LONG} }} while (uint c = b) {{ b = a; {LONG} }}", ["true"]),
         (f"if (a & 1) {{ {LONG} }} if (uint c = b; c & 1) {{ {LONG} }}", ["c & 1"]),
         (f"if (a & 1) {{ {LONG} }} if constexpr (sizeof(int) == 4) {{ {LONG} }}", []),
         (f"if (a & 1) {{ {LONG} }} for (uint t = 0; t < n; t++) {{ {LONG} }}", []),
@@ -154,7 +160,9 @@ def test_choices_that_others_decide_about_before() -> None:
         (f"if (a & 1) {{ {LONG} }} uint t; for (t = 0; t < 4; t++) {{ {LONG} }}", []),
         (f"if (a & 1) {{ {LONG} }} for (uint t = 0; t < b; t++) {{ {LONG} }}", ["t < b"]),
         (f"if (a & 1) {{ {LONG} }} for (;;) {{ {LONG} break; }}", []),
-        (f"if (a & 1) {{ {LONG} }} if (uint c{{b}}) {{ {LONG} }}", []),
+        (f"if (a & 1) {{ {LONG} }} if (uint c{{b}}) {{ {LONG} }}", ["c"]),
+        (f"if (a & 1) {{ {LONG} }} if (b) return; if (r) c++; {LONG}", ["b"]),
+        (f"if (a & 1) return; if (b) {{ {LONG} }} if (c > b) {{ {LONG} }}", ["c > b"]),
     ],
 )
 def test_conditions_are_kept_apart_behind_other_choices(body: str, conditions: list[str]) -> None:

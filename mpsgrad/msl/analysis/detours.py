@@ -9,8 +9,9 @@ stands behind a choice or a loop that threads jump out of is one of the ways, to
 that is not known when the source is compiled.
 
 Of two choices, one behind the other, the compiler makes one where the first decides about the second: ``if (x) loop; if
-(!x) { loop; r = 1; } else r = 2;``. That is kept from it by a condition of which it does not know what it depends on.
-The turns of a loop that is unrolled stand one behind the other, too, so that loops around such choices stay loops.
+(!x) { loop; r = 1; } else r = 2;``, or ``if (!x) break;``. Conditions of which it does not know what they depend on
+keep that from it. The turns of a loop that is unrolled stand one behind the other, too, so that loops around such
+choices stay loops.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.tokens import ASSIGNMENTS, Token
 
 _TARGETS = {"break": (*LOOPS, "switch"), "continue": LOOPS}
+_JUMPS = ("return", "goto", *_TARGETS)
 _CHOICES = ("?", "&&", "||")
 _BARRIERS = ("threadgroup_barrier", "simdgroup_barrier", ANY_THREAD)
 _BEFORE_OPERANDS = frozenset("( [ { , ; = ? : + - * / % & | ^ ! ~ < > && || == != <= >= << >> return case".split())
@@ -70,6 +72,14 @@ def detours_of(source: Source) -> list[Detour]:
 def conditions_to_keep_apart(source: Source) -> list[Condition]:
     """The conditions of choices that other choices may decide about before."""
     return _finder_of(source).conditions()
+
+
+def has_loops_that_declare(source: Source) -> bool:
+    """Whether a loop's condition declares a variable: what it asks of that is kept apart where it is a statement."""
+    loops = source.statements.deciding("for", "while")
+    clauses = (source.statements.clauses(loop.condition) for loop in loops)
+    asked = (found[len(found) // 2] for found in clauses if len(found) != 2)
+    return any(declared_in_condition(source, start, stop) is not None for start, stop in asked)
 
 
 def loops_around_choices(source: Source) -> list[Token]:
@@ -108,25 +118,33 @@ class _Finder:
                 self._jump_behind(each)
         self._deciding = [
             each
-            for each in source.statements.deciding("if", "for", "while")
+            for each in source.statements.deciding("if", "for", "while", "switch")
             if source.in_body(each.word) and not each.is_constexpr and not barriers.places(each.word, each.end)
-            if any(self._flow(*part) for part in each.parts)
+            if any(self._flow(*part) or source.places(*_JUMPS, start=part[0], end=part[1]) for part in each.parts)
         ]
 
     def conditions(self) -> list[Condition]:
-        """The conditions of choices and loops with flow behind others, or in functions, which may be called there."""
+        """The conditions of choices and loops with flow, or with jumps, behind others with flow, or in functions, which
+        may be called there."""
         source = self._source
         ends: dict[int, int] = {}
         found = []
+        flowing = {each.word for each in self._deciding if any(self._flow(*part) for part in each.parts)}
         for each in self._deciding:
             function = self._function_around(each.word)
-            if function is None or len(self._deciding) == 1:
+            if function is None:
                 continue
-            end = ends[function.start] = min(each.end, ends.get(function.start, each.end))
+            has_flow = each.word in flowing
+            end = ends.get(function.start, each.end)
+            if has_flow:
+                end = ends[function.start] = min(each.end, end)
+            if source.text(each.word) == "switch" or flowing == {each.word}:
+                continue
             clauses = source.statements.clauses(each.condition)
             is_choice = source.text(each.word) == "if"
             start, stop = clauses[-1 if is_choice else len(clauses) // 2]
-            if start == stop or (function.kernel is not None and end > each.start) or self._agrees(each):
+            may_be_first = function.kernel is not None or not has_flow
+            if start == stop or (may_be_first and end > each.start) or self._agrees(each):
                 continue
             place = declared_in_condition(source, start, stop)
             if place is None and not self._declares(start, stop):
@@ -148,9 +166,15 @@ class _Finder:
         ]
 
     def _declares(self, start: int, end: int) -> bool:
-        """Whether a variable is declared there, such as that of a lambda expression."""
+        """Whether a variable is declared there, those of lambda expressions left out."""
+        within = [each for each in self._source.lambdas if start <= each.start < end]
         named = ((index, self._source.variable(self._source.text(index), index)) for index in range(start, end))
-        return any(variable is not None and variable.place == index for index, variable in named)
+        return any(
+            variable is not None
+            and variable.place == index
+            and not any(each.start <= index < each.body_close for each in within)
+            for index, variable in named
+        )
 
     def _agrees(self, loop: Statement) -> bool:
         """Whether all threads make the same turns, as far as names tell."""

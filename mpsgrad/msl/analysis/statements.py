@@ -190,6 +190,10 @@ class Statements:
 
 def declared_in_condition(source: Source, start: int, end: int) -> int | None:
     """The name of the variable that the condition there declares."""
+    if source.text(end - 1) == "}":
+        name = source.close(end - 1) - 1
+        variable = source.variable(source.text(name), name)
+        return name if variable is not None and variable.place == name > start else None
     equals = next((k for k in source.places("=", start=start, end=end) if source.find_end(start, k) == k), None)
     if equals is None or equals - start < 2 or source.kind(start) != IDENTIFIER:
         return None

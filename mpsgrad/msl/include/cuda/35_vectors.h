@@ -302,16 +302,6 @@ template <typename V, typename T, int N, int... I> inline V whole_mtl(swizzle_mt
 //@ vec
 // vec_mtl is always there; this names it.
 
-//@ as_type
-template <typename T, typename U> constexpr inline T as_type(const U &x) {
-  if constexpr (is_scalar_mtl<T>::value && is_scalar_mtl<U>::value && sizeof(T) == sizeof(U)) return __builtin_bit_cast(T, x);
-  else {
-    T r;
-    memcpy(&r, (const void *)&x, sizeof(T) < sizeof(U) ? sizeof(T) : sizeof(U));
-    return r;
-  }
-}
-
 //@ construct_mtl
 template <typename T, typename... A> inline T construct_mtl(const A &...a) { return T(a...); }
 //@ construct_one_mtl

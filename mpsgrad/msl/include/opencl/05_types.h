@@ -252,18 +252,6 @@ template <typename E, int N> struct convert_operand_mtl_of<vec_mtl<E, N>> {
 };
 template <typename L, typename B> constexpr inline auto convert_operand_mtl(B b) { return convert_operand_mtl_of<L>::convert(b); }
 
-//@ as_type
-template <typename T, typename U> constexpr inline T as_type(U x) {
-  if constexpr (__is_arithmetic(T) && __is_arithmetic(U) && sizeof(T) == sizeof(U)) return __builtin_bit_cast(T, x);
-  else if constexpr (__is_class(T) || __is_class(U)) {
-    static_assert(sizeof(T) == sizeof(U), "as_type cast between types of different sizes is not allowed");
-    T r;
-    for (int i = 0; i < sizeof(T); i++) ((__private uchar *)&r)[i] = ((__private uchar *)&x)[i];
-    return r;
-  }
-  else return __builtin_astype(x, T);
-}
-
 //@ construct_mtl
 // vec<T, N>(a, b, ...) where the type is a name whose meaning only the compiler knows.
 template <typename T, typename... A> inline constexpr T construct_mtl(A... a) { return T{unpack_mtl(a)...}; }

@@ -1,0 +1,13 @@
+//@ as_type : as_constant_mtl
+template <typename T, typename U> constexpr inline T as_type(U x) {
+  if constexpr (__is_arithmetic(T) && __is_arithmetic(U) && sizeof(T) == sizeof(U)) return __builtin_bit_cast(T, x);
+  else if constexpr (__is_class(T) || __is_class(U)) {
+    static_assert(sizeof(T) == sizeof(U), "as_type cast between types of different sizes is not allowed");
+    T r;
+    for (int i = 0; i < sizeof(T); i++) ((__private uchar *)&r)[i] = ((__private uchar *)&x)[i];
+    return r;
+  }
+  else if constexpr (sizeof(T) != sizeof(U)) return __builtin_astype(x, T);
+  else if (__builtin_is_constant_evaluated()) return as_constant_mtl<T>(x);
+  else return __builtin_astype(x, T);
+}
