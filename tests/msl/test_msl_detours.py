@@ -126,8 +126,11 @@ DECIDED_BEFORE = [
     f"r = 10; for (uint t = 0; t < n; t++) {{ switch (m & 1) {{ case 1: {LONG} }} if (p) continue; {LONG} r = 20; }}",
     f"grow(a, b, p); if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
     "grow(a, b, p); r = grow(a, b, !p) ? 20 : 10;",
+    f"uint c = p ? until(a, n) : 3; if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }} a += c;",
 ]
-GROWING = f"bool grow(thread uint& a, uint b, bool p) {{ if (p) {{ {LONG} return true; }} return false; }}\n"
+GROWING = f"""bool grow(thread uint& a, uint b, bool p) {{ if (p) {{ {LONG} return true; }} return false; }}
+uint until(uint a, uint b) {{ for (uint k = 0; k < b; k++) {{ {LONG} if (a > 7) return k; }} return b; }}
+"""
 
 
 def test_choices_that_others_decide_about_before() -> None:

@@ -127,7 +127,8 @@ class _Finder:
         """The conditions of choices and loops with flow, or with jumps, behind others with flow, or in functions, which
         may be called there."""
         source = self._source
-        ends: dict[int, int] = {}
+        chosen = self._ends_of_chosen_calls()
+        ends = {**chosen}
         found = []
         flowing = {each.word for each in self._deciding if any(self._flow(*part) for part in each.parts)}
         for each in self._deciding:
@@ -138,7 +139,7 @@ class _Finder:
             end = ends.get(function.start, each.end)
             if has_flow:
                 end = ends[function.start] = min(each.end, end)
-            if source.text(each.word) == "switch" or flowing == {each.word}:
+            if source.text(each.word) == "switch" or flowing == {each.word} and function.start not in chosen:
                 continue
             clauses = source.statements.clauses(each.condition)
             is_choice = source.text(each.word) == "if"
@@ -152,6 +153,21 @@ class _Finder:
             elif place is not None and is_choice and len(clauses) == 1:
                 found.append(Condition(source.tokens[start], source.tokens[stop], source.text(place)))
         return found
+
+    def _ends_of_chosen_calls(self) -> dict[int, int]:
+        """Where the first statement ends that calls a function with flow for some threads only, by the function that it
+        is in."""
+        source = self._source
+        ends: dict[int, int] = {}
+        for place in self._with_flow.calls(0, len(source.tokens)):
+            function = self._function_around(place)
+            if source.text(place) in DECIDING or function is None or function.start in ends:
+                continue
+            start = self._statement_start(place)
+            end = source.statements.at(start).end
+            if source.places(*_CHOICES, start=start, end=end):
+                ends[function.start] = end
+        return ends
 
     def loops_around_choices(self) -> list[Token]:
         """The loops that turn a few times around a choice with loops, and say nothing of how they are compiled."""
