@@ -199,10 +199,7 @@ def _space_of(source: Source, start: int, end: int) -> str | None:
     variable = source.variable(source.text(start), start)
     if variable is None or source.text(start + 1) in ("::", "<"):
         return None
-    first = variable.place
-    while first > 0 and source.text(first - 1) not in (";", "{", "}", "(", ",", ")"):
-        first -= 1
-    words = set(source.texts[first : variable.place])
+    words = set(source.words_before(variable.place, "(", ",", ")"))
     spaces = words & ADDRESS_SPACES
     if not spaces:
         return None if words & {"*", "&", "auto"} else "thread"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.argument_buffers import refuse_unfillable_buffers
-from mpsgrad.msl.backend import Backend, is_swizzle
+from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.bracketed_names import without_bracketed_names
 from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
@@ -44,12 +43,13 @@ from mpsgrad.msl.refusals import (
     refuse_recursion,
     refuse_unsupported,
 )
+from mpsgrad.msl.returned_assignments import return_what_is_assigned
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.statement_expressions import has_statement_expressions, without_statement_expressions
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Span, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, Span, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.vector_specialisations import specialise_for_vectors
 from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, version_of, without_coherence
@@ -262,7 +262,7 @@ def _written_out(tokens: list[Token], backend: Backend, version: tuple[int, int]
     tokens = one_default_constructor(tokens, backend.address_spaces)
     if backend.has_native_constructors:
         return tokens
-    tokens = specialise_for_vectors(open_to_friends(tokens))
+    tokens = specialise_for_vectors(open_to_friends(return_what_is_assigned(tokens)))
     return tokens if version < RECURSION else reflect_once(tokens)
 
 
@@ -446,17 +446,12 @@ class _Translator:
         )
 
     def _carry_structs(self, forms: VectorForms) -> None:
-        """Writes for OpenCL what it has not: packed structs, and assignments whose result is returned."""
+        """Writes packed structs for OpenCL, which has none."""
         tokens = self._program.tokens
         _forget_unused_functions(self._program)
         for declaration, body in packed_structs(tokens):
             forms.put_before(declaration, BEFORE_STRUCT)
             forms.put_before(body, IN_STRUCT)
-        # What a class assigns by itself gives a reference that does not say where the object is.
-        for first, end, name in _assignments_returned(tokens):
-            forms.put_before(first, "(")
-            spelt = re.sub(r"^\w+", lambda word: self._names.spelling(word[0]), name)
-            forms.put_before(end, f", {spelt})")
 
     def translation(self, members_in_checks: Sequence[str]) -> Translation:
         """All of the program; ``members_in_checks`` are members that what checks it at run time has to reach."""
@@ -518,31 +513,6 @@ def _forget_unused_functions(program: Program) -> None:
         if token.text in program.functions and tokens[index + 1].text == ";":
             if [before.text for before in tokens[index - 3 : index]] == ["(", "void", ")"]:
                 token.text, token.kind = "0", NUMBER
-
-
-def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, str]]:
-    """Where ``object = value`` begins and ends in ``return object = value;``, and the object: a name, one's member, or
-    ``*this``; there may be brackets around it."""
-    last = len(tokens) - 4
-    for index in range(last):
-        if tokens[index].text != "return":
-            continue
-        start = index + 1
-        while start < last and tokens[start].text == "(":
-            start += 1
-        equals = start + (tokens[start].text == "*")
-        while equals < last and tokens[equals + 1].text in (".", "->"):
-            equals += 2
-        equals += 1
-        words = [token.text for token in tokens[start:equals]]
-        is_object = tokens[equals - 1].kind == IDENTIFIER and (words[0] != "*" or words[1:] == ["this"])
-        if tokens[equals].text != "=" or not is_object or any(map(is_swizzle, words[2:])):
-            continue
-        end = equals + 1
-        while end < len(tokens) and tokens[end].text not in (";", ")"):
-            end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
-        if end < len(tokens):
-            yield tokens[start], tokens[end], "".join(words)
 
 
 def _refuse_misplaced_constants(program: Program) -> None:

@@ -299,9 +299,4 @@ class _Divergence:
 
     def _is_shared(self, variable: Variable) -> bool:
         """Whether the variable is, or points to, memory that threads share."""
-        index = variable.place - 1
-        while index > 0 and self._source.text(index) not in (";", "{", "}", "(", ","):
-            if self._source.text(index) in SHARED_SPACES:
-                return True
-            index -= 1
-        return False
+        return not SHARED_SPACES.isdisjoint(self._source.words_before(variable.place, "(", ","))

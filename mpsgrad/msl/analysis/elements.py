@@ -99,8 +99,5 @@ class _Elements:
         variable = source.variable(source.text(start), start)
         if variable is None or variable.type is not None or variable.last == len(source.tokens):
             return False
-        begin = variable.place
-        while source.text(begin - 1) not in (";", "{", "}", "(", ""):
-            begin -= 1
-        words = source.texts[begin : variable.place]
+        words = source.words_before(variable.place, "(")
         return "thread" in words or _ELSEWHERE.isdisjoint(words)

@@ -86,20 +86,13 @@ def names_are_common(source: Source, head: Range) -> bool:
         variable in own
         or variable.last == len(source.tokens)
         or variable.name in source.template_values
-        or _is_constant(source, variable)
+        or "constexpr" in source.words_before(variable.place, "(")
         or variable.is_reference
         and variable.type is not None
         and variable.type.space in SHARED_SPACES
         for _, variable in named
         if variable is not None
     )
-
-
-def _is_constant(source: Source, variable: Variable) -> bool:
-    index = variable.place
-    while index > 0 and source.text(index) not in (";", "{", "}", "("):
-        index = (source.close(index) if source.text(index) == ")" else index) - 1
-    return "constexpr" in source.texts[index : variable.place]
 
 
 def _begins(source: Source, variable: Variable, index: int, head: Range) -> bool:
@@ -488,10 +481,8 @@ class Loops:
     def _is_declared_in_memory(self, index: int) -> bool:
         """Whether the variable at ``index``, of an unknown type, is declared with an address space of memory."""
         variable = self._source.variable(self._source.text(index), index)
-        start = variable.place if variable is not None else 0
-        while start > 0 and self._source.text(start - 1) not in (";", "{", "}", "(", ","):
-            start -= 1
-        return variable is not None and not SHARED_SPACES.isdisjoint(self._source.texts[start : variable.place])
+        words = () if variable is None else self._source.words_before(variable.place, "(", ",")
+        return not SHARED_SPACES.isdisjoint(words)
 
     def _operand(self, opening: int) -> int:
         """Where what the bracket at ``opening`` is behind begins, or -1."""

@@ -647,6 +647,16 @@ class Source:
             colons += (text == ":") - (text == "?")
         return not colons
 
+    def words_before(self, place: int, *ends: str) -> Sequence[str]:
+        """The words between ``place`` and the ``;`` or the brace before it, or one of ``ends``, brackets that close
+        there included."""
+        start = place
+        while start > 0 and self.texts[start - 1] not in (";", "{", "}", *ends):
+            start -= 1
+            if self.texts[start] == ")" and self.close(start) >= 0:
+                start = self.close(start)
+        return self.texts[start:place]
+
     @cached_property
     def statements(self) -> Statements:
         """The statements in the bodies of functions."""

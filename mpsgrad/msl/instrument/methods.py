@@ -95,19 +95,11 @@ def _members_between(source: Source, start: int, end: int, owner: str) -> Iterat
     for variable in source.declarations_between(start, end, depth_limit=True):
         # A constructor looks like a variable of that name.
         if variable.name != owner:
-            yield variable.name, not _is_static(source, variable.place)
+            yield variable.name, {"static", "constexpr"}.isdisjoint(source.words_before(variable.place, ":"))
     for opening in source.places("{", start=start + 1, end=end):
         close = source.close(opening)
         if source.text(opening - 1) in _CLASS_WORDS and source.text(close + 1) == ";":
             yield from _members_between(source, opening, close, owner)
-
-
-def _is_static(source: Source, place: int) -> bool:
-    while place > 0 and source.text(place) not in (";", "{", "}", ":"):
-        if source.text(place) in ("static", "constexpr"):
-            return True
-        place -= 1
-    return False
 
 
 def holds_references(source: Source, owner: str) -> bool:

@@ -240,11 +240,6 @@ class Weaver(ExpressionWeaver):
             value = self._trees.initialiser(index + 1, stop)
             if function is not None and self._source.places("&", start=function.start, end=function.opening):
                 context = "lend" if self._gives_reference(function) else "designate"
-                target = value.inner.parts[0] if value.inner.kind == "assign" else None
-                if target is not None and target.kind in ("name", "member"):
-                    # What OpenCL's own assignment gives is no reference to what is a thread's own.
-                    self.edits.before(index + 1, "(")
-                    self.edits.after(stop - 1, ",", *map(self._text, range(target.start, target.end)), ")")
             self._visit(value, context)
         elif function is not None and function.kernel is not None:
             site = self._site(index, index + 1)

@@ -307,19 +307,13 @@ def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
         name = end + 1
         while source.text(name) == "__attribute__" and source.close(name + 1) > 0:
             name = source.close(name + 1) + 1
-        first = start
-        while source.text(first - 1) not in (";", "{", "}", ""):
-            first -= 1
         is_member = any(outer < start < close for outer, close, _ in bodies)
-        is_variable = source.kind(name) == IDENTIFIER and not {"typedef", "constant"} & set(source.texts[first:start])
+        is_variable = source.kind(name) == IDENTIFIER and not {"typedef", "constant"} & set(source.words_before(start))
         if is_variable and not is_member and not source.in_body(start):
             yield source.tokens[name], "program scope variable must reside in constant address space"
     for start, end, _ in bodies:
         for variable in source.declarations_between(start, end, depth_limit=True):
-            first = variable.place
-            while source.text(first - 1) not in (";", "{", "}", ":"):
-                first -= 1
-            words = source.texts[first : variable.place]
+            words = source.words_before(variable.place, ":")
             if "static" in words and "constant" not in words and source.text(variable.place + 1) != "(":
                 yield source.tokens[variable.place], "static data member must reside in constant address space"
 

@@ -142,10 +142,7 @@ def _struct_words(source: Source, parameter: Parameter) -> set[str]:
             seen.add(name)
             for start, end, _ in source.struct_bodies[name]:
                 for variable in source.declarations_between(start, end, depth_limit=True):
-                    first = variable.place
-                    while source.text(first - 1) not in (";", "{", "}", ","):
-                        first -= 1
-                    words = [source.text(index) for index in range(first, variable.place)]
+                    words = source.words_before(variable.place, ",")
                     found.update(words)
                     todo += words
     return found

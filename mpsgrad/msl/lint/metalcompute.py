@@ -167,7 +167,4 @@ def _is_bound(source: Source, index: int, close: int) -> bool:
     """Whether the element is what a reference is bound to through which it may be written."""
     if source.text(close + 1) != ";" or source.text(index - 1) != "=" or source.text(index - 3) != "&":
         return False
-    first = index - 3
-    while source.text(first - 1) not in (";", "{", "}", "(", ""):
-        first -= 1
-    return "const" not in (source.text(k) for k in range(first, index))
+    return "const" not in source.words_before(index, "(")

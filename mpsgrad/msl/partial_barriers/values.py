@@ -287,11 +287,7 @@ class ValueWriter:
 
     def _is_fixed(self, place: int) -> bool:
         """Whether the variable that is declared at ``place`` is ``const`` and no pointer."""
-        index = place - 1
-        words = set()
-        while self._text(index) not in (";", "{", "}", "(", ","):
-            words.add(self._text(index))
-            index -= 1
+        words = set(self._source.words_before(place, "(", ","))
         return bool({"const", "constexpr"} & words) and not {"*", "&"} & words
 
     def _is_harmless(self, start: int, end: int, *, may_name_elements: bool) -> bool:
