@@ -331,7 +331,7 @@ PAIRS = [
     (37, "long g(long v) { return simd_prefix_exclusive_sum(v); }", "int g(int v) { return simd_prefix_exclusive_sum(v); }"),
     (37, "bool g(bool v) { return simd_sum(v); }", "bool g(bool v) { return simd_any(v); }"),
     (38, "void g() { simdgroup_matrix<float, 8, 4> m; }", "void g() { simdgroup_matrix<half, 8, 8> m; }"),
-    (38, KERNEL + ", ushort lane [[thread_index_in_simdgroup]]) { simdgroup_float8x8 m; if (lane % 2 == 0) simdgroup_store(m, x); }", KERNEL + ", ushort lane [[thread_index_in_simdgroup]]) { simdgroup_float8x8 m; simdgroup_store(m, x); if (lane % 2 == 0) x[lane] = 1; }"),
+    (38, KERNEL + ", ushort lane [[thread_index_in_simdgroup]]) { simdgroup_float8x8 m(0); if (lane % 2 == 0) simdgroup_store(m, x); }", KERNEL + ", ushort lane [[thread_index_in_simdgroup]]) { simdgroup_float8x8 m(0); simdgroup_store(m, x); if (lane % 2 == 0) x[lane] = 1; }"),
     (39, KERNEL + ", " + POSITION + ") { const uint n = t + t; for (uint k = 0; k < n; ++k) { threadgroup_barrier(mem_flags::mem_threadgroup); } }", KERNEL + ", " + POSITION + ", constant uint& m) { const uint n = m + m; for (uint k = 0; k < n; ++k) { threadgroup_barrier(mem_flags::mem_threadgroup); } x[t] = 1; }"),
     (39, KERNEL + ", " + POSITION + ") { for (uint k = t; k < 64; k++) threadgroup_barrier(mem_flags::mem_threadgroup); }", KERNEL + ", " + POSITION + ") { for (uint k = 0; k < 64; k++) threadgroup_barrier(mem_flags::mem_threadgroup); x[t] = 1; }"),
     (39, KERNEL + ", uint lane [[thread_index_in_simdgroup]]) { if (lane == 0) { threadgroup_barrier(mem_flags::mem_threadgroup); } }", KERNEL + ", uint lane [[thread_index_in_simdgroup]]) { if (lane == 0) { x[0] = 1; } threadgroup_barrier(mem_flags::mem_threadgroup); }"),
@@ -398,6 +398,9 @@ PAIRS = [
     (59, "float g(float v) { float a; float b = a * v, c; return (c = b) + c; }", "float g(float v) { float a; float b = (a = v) * a, c, d; c = sincos(b, d); return c + d; }"),
     (59, KERNEL + ") { float v; thread float* p; x[0] = v > 0 ? *p : 1; }", KERNEL + ") { float v; thread float* p = &v; *p = x[1]; thread float& r = v; r += 1; x[0] = v; }"),
     (59, "float h(float v) { return v; }\nfloat g() { float v; return h(v); }", "void h(thread float& v) { v = 1; }\nvoid k(thread float* v) { v[0] = 1; }\nfloat g() { float v, w[2]; h(v); k(w); return v + w[1] + *(w + 1); }"),
+    (59, KERNEL + ") { simdgroup_float8x8 s, a; simdgroup_load(a, x); simdgroup_multiply_accumulate(s, a, a, s); simdgroup_store(s, x); }", KERNEL + ") { simdgroup_float8x8 s, a[2][2]; simdgroup_load(a[0][1], x); simdgroup_multiply(s, a[0][1], a[0][1]); simdgroup_multiply_accumulate(s, a[0][1], a[0][1], s); simdgroup_store(s, x); }"),
+    (59, KERNEL + ") { simdgroup_matrix<half, 8, 8> s[2]; simdgroup_store(s[1], (device half*)x); }", KERNEL + ") { simdgroup_matrix<half, 8, 8> s[2], t; s[1] = t = simdgroup_half8x8(1); simdgroup_float8x8 u; u.thread_elements()[0] = 1; simdgroup_store(s[1], (device half*)x); simdgroup_store(u, x); }"),
+    (59, KERNEL + ") { float s[2][4]; x[0] = s[0][2]; }", "void fill(thread float* p) { *p = 1; }\n" + KERNEL + ") { float s[2][4]; fill(s[0] + 2); x[0] = s[0][2]; }"),
     (59, "int g(int n) { int k; do { n += k; k = 1; } while (n < 9); return n; }", "int g(int n) { int k; do { if (n > 3) continue; k = n; n = 4; } while (n < 9); while (true) { if (n > 20) break; k = n++; } return k; }"),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -18,6 +19,8 @@ from mpsgrad.msl.lint.rule import Found, rule
 _DEEPEST = 60
 _JUMPS = frozenset({"break", "continue", "return"})
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template".split())
+_WRITING_FIRST = frozenset({"simdgroup_load", "simdgroup_multiply", "simdgroup_multiply_accumulate"})
+_MATRIX_OF_SIMDGROUP = re.compile(r"simdgroup_(matrix|(half|float|bfloat)8x8)")
 _NO_OBJECTS = frozenset({"threadgroup", "extern", "static", "constant"})
 
 
@@ -29,8 +32,8 @@ _NO_OBJECTS = frozenset({"threadgroup", "extern", "static", "constant"})
     why="A thread's variables begin with any value, on CPUs often with 0 and on GPUs with what a register held before.",
 )
 def variables_have_values(source: Source) -> Iterator[Found]:
-    """Sees variables and arrays of built-in types that no way to the place gives a value; what a function may have
-    given one counts as such a way."""
+    """Sees variables and arrays of built-in types and simdgroup matrices that no way to the place gives a value; what
+    a function may have given one counts as such a way."""
     places = sorted(_without_initialiser(source))
     for function in source.functions:
         has_any = bisect_left(places, function.body_open) < bisect_left(places, function.body_close)
@@ -48,14 +51,18 @@ def _without_initialiser(source: Source) -> Iterator[int]:
             index = variable.place + 1
             while source.text(index) == "[":
                 index = max(source.close(index), index) + 1
-            if source.text(index) not in ("=", "(", "{") and _is_built_in(variable):
+            if source.text(index) not in ("=", "(", "{") and _is_built_in(source, variable):
                 yield variable.place
 
 
-def _is_built_in(variable: Variable) -> bool:
+def _is_built_in(source: Source, variable: Variable) -> bool:
     """Whether a variable may begin with any value: it is no reference, and no constructor is called."""
     kind = variable.type
-    return not variable.is_reference and kind is not None and kind.known and kind.base in SIZES and not kind.columns
+    if variable.is_reference:
+        return False
+    if kind is None:
+        return any(map(_MATRIX_OF_SIMDGROUP.fullmatch, source.words_before(variable.place, "(")))
+    return kind.known and kind.base in SIZES and not kind.columns
 
 
 class _Value(Enum):
@@ -250,7 +257,7 @@ class _Reader:
                 index = self._source.close(index) + 1
             elif not words & _NO_OBJECTS:
                 variable = self._source.variable(self._text(place), place + 1)
-                if variable is not None and variable.place == place and _is_built_in(variable):
+                if variable is not None and variable.place == place and _is_built_in(self._source, variable):
                     state[place] = _Value.NONE
             if index < end and self._text(index) != ",":
                 raise NotUnderstood(index)
@@ -260,14 +267,14 @@ class _Reader:
     def _read(self, node: Node, state: dict[int, _Value], *, is_bound: bool = False) -> None:
         """Reads what ``node`` names; of what is only bound to a reference the value is given elsewhere."""
         if node.kind == "name":
-            # An array by its name is a pointer, through which it may get values.
-            variable = self._variable(node.place)
-            self._name(node, state, is_written=is_bound or variable is not None and bool(variable.extents))
+            self._name(node, state, is_written=is_bound or self._is_array(node, 0))
         elif node.kind == "subscript":
-            base = node.parts[0].inner
-            self._read(node.parts[1], state)
+            base, count = node, 0
+            while base.kind == "subscript":
+                self._read(base.parts[1], state)
+                base, count = base.parts[0].inner, count + 1
             if base.kind == "name":
-                self._name(base, state, is_written=is_bound)
+                self._name(base, state, is_written=is_bound or self._is_array(base, count))
             else:
                 self._read(base, state, is_bound=is_bound)
         elif node.kind == "assign":
@@ -296,13 +303,24 @@ class _Reader:
             for part in node.parts:
                 self._read(part, state, is_bound=is_bound)
 
+    def _is_array(self, node: Node, subscripts: int) -> bool:
+        """Whether a name with so many subscripts is an array: a pointer, through which it may get values."""
+        variable = self._variable(node.place)
+        return variable is not None and len(variable.extents) > subscripts
+
     def _call(self, node: Node, state: dict[int, _Value]) -> None:
         """A function may give a value to what it gets by name, unless it is one that only computes."""
         called = node.parts[0]
         is_library = called.kind == "name" and not self._may_write(called.text)
         if called.kind != "name":
             self._read(called, state, is_bound=True)
-        for argument in node.parts[1:]:
+        arguments = node.parts[1:]
+        if called.text in _WRITING_FIRST and arguments:
+            for argument in arguments[1:]:
+                self._read(argument, state)
+            self._write(arguments[0], state)
+            return
+        for argument in arguments:
             inner = argument.inner
             if inner.kind in ("name", "member", "subscript") and not is_library:
                 self._write(inner, state)
