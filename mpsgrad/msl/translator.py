@@ -137,12 +137,12 @@ def translate(
                 guidance = _guidance_of(analysed, backend, launch)
         instrumentation = None
         if checked is not None:
-            from mpsgrad.msl.instrument import LIBRARY_NAMES, instrument
+            from mpsgrad.msl.instrument import instrument
 
-            needs += LIBRARY_NAMES
             program = read_program(_converting(program, version, source, filename), fast_math)
             instrumentation = instrument(program, checked, source, filename, strings)
             program = read_program(instrumentation.tokens)
+            needs += instrumentation.library_names
         constants = FunctionConstants(program, function_constants or {})
         translator = _Translator(
             program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, guidance

@@ -29,9 +29,6 @@ __all__ = [
     "member_template",
 ]
 
-LIBRARY_NAMES = ("checks_mtl", "own_variables_mtl", "threadgroup_barrier", "simdgroup_barrier")
-"""What instrumented programs need of the library beside what they name."""
-
 _SMALL_TYPES = {1: ("char", "bool", "int8_t"), 2: ("half", "short", "int16_t", "bfloat")}
 
 
@@ -59,6 +56,12 @@ class Instrumentation:
     granule: int
     unchecked: tuple[tuple[str, int, int], ...]
     has_constructors: bool
+
+    @property
+    def library_names(self) -> tuple[str, ...]:
+        """What the program needs of the library beside what it names."""
+        own = "own_variables_mtl" if self.own else "no_own_variables_mtl"
+        return "checks_mtl", own, "threadgroup_barrier", "simdgroup_barrier"
 
 
 def instrument(

@@ -221,3 +221,10 @@ template <typename B> __attribute__((always_inline)) inline decltype(auto) colum
   }
   return (object);
 }
+
+//@ no_own_variables_mtl : checks_mtl
+// Of a program that has no variables in the table.
+ulong own_check_mtl(ulong address, ulong origin, uint size, uint offset, ulong packed, uint site, uint thread) { return address; }
+template <typename T> inline void own_filled_mtl(T &object) {}
+template <typename B> __attribute__((always_inline)) inline decltype(auto) columns_mtl(B &&object, uint site) { return (object); }
+template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) lent_mtl(B &&object, uint site) { return (object); }
