@@ -11,7 +11,7 @@ import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache as once
 from threading import Lock
 from typing import Any
@@ -26,7 +26,7 @@ from mpsgrad.msl import KernelSignature
 from mpsgrad.msl.instrument import Instrumentation
 
 # Threads run 32 abreast, as the lanes of a simdgroup have to, only where the compiler optimizes.
-SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable")
+SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable", "-DONE_BY_ONE_MTL")
 ABREAST_OPTIONS = ("-cl-std=CLC++2021",)
 
 BOUNDS, EXTENT, UNINITIALISED, RACE, BARRIER, LANES, DIVISION, LOOP, KINDS = range(9)
@@ -45,6 +45,8 @@ _MOST_BARRIERS = 4096
 _SPARE_BYTES = 256
 _MOST_LENGTHS = 128
 _MOST_OWN = 64
+_MOST_REVERSED = 64
+"""Threadgroups that run a second time."""
 
 _RECORD = np.dtype(
     [(name, "u4") for name in ("group", "epoch", "lanes")]
@@ -73,7 +75,7 @@ _CONTEXT = np.dtype(
     ]
     + [(name, "u4") for name in ("sites", "lane_sites", "most_steps", "device_regions")]
     + [("argument_bytes", "u4", _MOST_LENGTHS)]
-    + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest")]
+    + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest", "reversed", "_")]
     + [
         ("region", _REGION, 96),
         ("thread", "u4", (LARGEST_THREADGROUP, 11)),
@@ -138,7 +140,28 @@ class CheckedKernel:
         numbers: Sequence[int],
         threadgroup_memory: Sequence[int],
     ) -> Outcome:
-        """Runs the kernel over ``grid`` threads. Argument ``k`` is ``regions[numbers[k]]``."""
+        """Runs the kernel over ``grid`` threads. Argument ``k`` is ``regions[numbers[k]]``.
+
+        What threads find may depend on their order where they have atomic functions, and only there: else such threads
+        race, which is found in any order. So if nothing is found, the first threadgroups run again, in the other order.
+        """
+        outcome = self._run(grid, threadgroup, regions, numbers, threadgroup_memory, False)
+        checks = self.instrumentation
+        has_order = not (self.signature.uses_simdgroups or checks.has_constructors)
+        if outcome.findings["count"].any() or not (has_order and any("atomic_" in site.text for site in checks.sites)):
+            return outcome
+        again = self._run(grid, threadgroup, regions, numbers, threadgroup_memory, True)
+        return replace(outcome, findings=again.findings)
+
+    def _run(
+        self,
+        grid: Extents,
+        threadgroup: Extents,
+        regions: Sequence[Region],
+        numbers: Sequence[int],
+        threadgroup_memory: Sequence[int],
+        is_reversed: bool,
+    ) -> Outcome:
         import pyopencl as cl
 
         signature = self.signature
@@ -153,6 +176,7 @@ class CheckedKernel:
 
         shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
         memory = _CheckMemory(checks, regions, dict(zip(shared_arguments, threadgroup_memory, strict=True)))
+        memory.context["reversed"] = is_reversed
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         with self._lock, _device_errors(signature.name):
             shared = cl.Buffer(context, flags, hostbuf=memory.context)
@@ -164,7 +188,8 @@ class CheckedKernel:
             kernel = cl.Kernel(program, entry_point)
             arguments: list[Any] = [buffers[number] for number in numbers]
             arguments += [cl.LocalMemory(nbytes + _FENCE) for nbytes in threadgroup_memory]
-            for number, (at, extents, launch) in enumerate(_threadgroups(grid, threadgroup), 1):
+            threadgroups = itertools.islice(_threadgroups(grid, threadgroup), _MOST_REVERSED if is_reversed else None)
+            for number, (at, extents, launch) in enumerate(threadgroups, 1):
                 next_group.set_args(np.uint32(number), np.uint32(math.prod(extents)))
                 cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,))
                 kernel.set_args(*arguments, launch)

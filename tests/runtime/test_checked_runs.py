@@ -321,6 +321,17 @@ kernel void f(device atomic_uint* count, device atomic_uint* done, device atomic
     y[g] = last;
     atomic_store_explicit(lock, 0, memory_order_relaxed);
 }}""", 128, lambda: (*np.zeros((3, 1), np.uint32), np.zeros(4, np.uint32)), ("data-race",), "data race on element 0 of 'count': thread 32 updates it atomically, thread 0 stores it atomically in line 4, and nothing orders their threadgroups", {"threadgroup": 32}),
+    Defect("a queue that shows in the other order of threads", f"""
+kernel void f(device const uint* x, device uint* y, uint2 t2 [[thread_position_in_threadgroup]], {T}) {{
+    threadgroup atomic_uint count;
+    threadgroup uint queue[32];
+    if (t == 0) atomic_store_explicit(&count, 0, memory_order_relaxed);
+    {BARRIER};
+    if (x[t] % 2 == 0) queue[atomic_fetch_add_explicit(&count, 1, memory_order_relaxed)] = x[t];
+    <<||{BARRIER};>>
+    uint n = atomic_load_explicit(&count, memory_order_relaxed);
+    y[8 * t2.y + t2.x] = t < n ? queue[n - 1 - t] : 0; // here
+}}""", (8, 4), lambda: (np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)), ("data-race",), "data race on element 0 of 'queue': thread (2, 1) reads it, thread (6, 3) writes it in line 8", {"threadgroup": (8, 4)}),
     Defect("a counter that is cleared too late", f"""
 kernel void f(device uint* y, {T}) {{
     threadgroup atomic_uint count;

@@ -4,7 +4,6 @@
 // cannot ask which thread they run for, so they are told.
 //@ checks_mtl : mem_flags lift_mtl
 #define IN_TURN_MTL __attribute__((noinline, optnone))
-inline uint thread_mtl_now() { return (uint)get_local_linear_id(); }
 enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, LEND_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL, ATOMIC_SWAP_MTL };
 enum : uint { BOUNDS_MTL, EXTENT_MTL, UNINITIALISED_MTL, RACE_MTL, BARRIER_MTL, LANES_MTL, ZERO_MTL, LOOP_MTL };
 enum : uint { THREAD_MTL, DEVICE_MTL, LOCAL_MTL, ANY_MTL };
@@ -34,7 +33,7 @@ struct context_mtl {
   __global uint *lanes;
   uint sites, lane_sites, most_steps, device_regions;
   uint argument_bytes[128];
-  uint group, threads, stopped, regions, local_used, deepest;
+  uint group, threads, stopped, regions, local_used, deepest, reversed, unused;
   region_mtl region[MOST_REGIONS_MTL];
   thread_mtl thread[MOST_THREADS_MTL];
   uint barrier_site[MOST_BARRIERS_MTL], barrier_count[MOST_BARRIERS_MTL];
@@ -42,6 +41,15 @@ struct context_mtl {
   uchar spare[MOST_THREADS_MTL][SPARE_BYTES_MTL];
 };
 __global context_mtl *checks_mtl;
+
+#ifdef ONE_BY_ONE_MTL
+// Where threads are to run in the other order each one takes the place of its opposite.
+inline ulong place_mtl(ulong place, ulong count) { return checks_mtl->reversed ? count - 1 - place : place; }
+#define get_local_id(axis) place_mtl(get_local_id(axis), get_local_size(axis))
+#define get_global_id(axis) (get_global_offset(axis) + get_local_id(axis))
+#define get_local_linear_id() place_mtl(get_local_linear_id(), get_local_size(0) * get_local_size(1) * get_local_size(2))
+#endif
+inline uint thread_mtl_now() { return (uint)get_local_linear_id(); }
 
 inline finding_mtl finding_at_mtl(uint site, uint thread) {
   finding_mtl found = {};
