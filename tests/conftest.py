@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import mpsgrad as mg
+from mpsgrad.devices.opencl import OpenCLDevice
+
+KERNELS_OF_PROGRAM = 4
 
 settings.register_profile(
     "default", deadline=None, max_examples=12, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -25,6 +29,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def several_kernels_are_compiled_at_a_time() -> Iterator[None]:
+    """Nearly all of a shader's kernels are asked for in a run, and the compiler takes long to begin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OpenCLDevice, "kernels_of_program", KERNELS_OF_PROGRAM)
+        yield
 
 
 @pytest.fixture(scope="session")
