@@ -7,7 +7,8 @@ template <typename T, typename U> constexpr inline T as_type(U x) {
     for (int i = 0; i < sizeof(T); i++) ((__private uchar *)&r)[i] = ((__private uchar *)&x)[i];
     return r;
   }
-  else if constexpr (sizeof(T) != sizeof(U)) return __builtin_astype(x, T);
+  // Vectors of more than four components are not Metal's.
+  else if constexpr (sizeof(T) != sizeof(U) || components_of_mtl<T>::count > 4 || components_of_mtl<U>::count > 4) return __builtin_astype(x, T);
   else if (__builtin_is_constant_evaluated()) return as_constant_mtl<T>(x);
   else return __builtin_astype(x, T);
 }
