@@ -31,9 +31,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def several_kernels_are_compiled_at_a_time() -> Iterator[None]:
-    """Nearly all of a shader's kernels are asked for in a run, and the compiler takes long to begin."""
+@pytest.fixture(scope="module")
+def several_kernels_at_a_time() -> Iterator[None]:
+    """For files that ask for nearly all kernels of their shaders: the compiler takes long to begin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OpenCLDevice, "kernels_of_program", KERNELS_OF_PROGRAM)
         yield

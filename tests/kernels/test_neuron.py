@@ -26,6 +26,8 @@ from mpsgrad.testing import (
 )
 from mpsgrad.tunables import set_tunables, tunables
 
+pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
+
 # Accuracy in units of eps. Metal guarantees 4 for its precise logarithm and 16 for powers; the shaders' own functions
 # are within 2. Each result takes one of them, and a few roundings more.
 FUNCTION_ULPS = 5

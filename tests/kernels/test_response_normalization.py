@@ -25,6 +25,8 @@ from mpsgrad.testing import (
     values,
 )
 
+pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
+
 NAMES = {
     "cross_channel_normalization": "CrossChannelNormalization",
     "spatial_normalization": "SpatialNormalization",

@@ -30,6 +30,8 @@ from mpsgrad.testing import (
 )
 from mpsgrad.tunables import set_tunables, tunables
 
+pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
+
 EXP_ULPS = 8
 """What ``exp`` and ``log`` may be off, in units of the last place of float32; Metal grants 3 + |2x|."""
 

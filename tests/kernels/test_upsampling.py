@@ -24,6 +24,8 @@ from mpsgrad.testing import (
     values,
 )
 
+pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
+
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 
 

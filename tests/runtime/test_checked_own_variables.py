@@ -69,7 +69,6 @@ DEFECTS = [
     Defect("what a class keeps to itself", "Own o = Own::of(x[0], <<false||true>>); return o.get();", "'r.last' is read before it has a value", "class Own { float first, last; public: static Own of(float v, bool all) { Own r; r.first = v; if (all) r.last = v; r.first += r.last; return r; } float get() { return first; } };"),
     Defect("an array in a struct that a loop fills", "Row r; for (uint k = 0; k < n<< - 1||>>; ++k) r.values[k] = k; return r.values[3];", "4 bytes from byte 12 on of 'r' is read before it has a value", "struct Row { float values[4]; uint count; };"),
     Defect("a column", "float3x3 m; m[0] = m[1] = 1; <<||m[2][1] = 3;>> return m[2].y;", "'m' is read before it has a value"),
-    Defect("a column of a product", "float3x3 m; turn(m, x[0]); <<||m[2] = m[1];>> return (m * float3(1)).x;", "element 2 of 'm' is read before it has a value", "void turn(thread float3x3& r, float a) { float2x2 n; n[0] = n[1] = a; r[0] = float3(n[0], 1); r[1] = float3((n * n)[1], 0); }"),
     Defect("a matrix", "half2x2 m; <<||m = half2x2(1);>> return (m * half2(1)).x;", "'m' is read before it has a value"),
     Defect("a packed vector", "packed_float3 p; if (x[0] <<>||<>> 1.5f) p = 1; return p.x;", "'p.x' is read before it has a value"),
     Defect("an enumeration", "Kind k; <<if (x[0] > 1.5f)||>> k = Kind::b; return k == Kind::b;", "'k' is read before it has a value", "enum class Kind : uchar { a, b };"),
@@ -89,7 +88,6 @@ DEFECTS = [
     Defect("a member that one constructor forgets", "Mean m<<||(2)>>; float s = m.v; return s;", "'sum' of 'm' is read before it has a value", "struct Mean { float sum, v; Mean() { v = sum + 1; } Mean(float s) : sum(s) { v = sum + 1; } };"),
     Defect("a constructor that leaves a member", "Ray r = Ray(x[0]); return r.from.x + <<r.last||r.from.y>>;", "'r.last' is read before it has a value", "struct Ray { float4 from; float last; Ray(float v) : from(v) {} };"),
     Defect("what a function gives in part", "Pair p = only(x[0]), q = both(p, x[1]); float s = q.b; return s + <<p.b||p.a>>;", "'p.b' is read before it has a value", "struct Pair { float a, b; }; Pair only(float v) { Pair p; p.a = v; return p; }\nPair both(Pair p, float v) { p.b = v; return p; }"),
-    Defect("what is assigned in part", "Pair p, q = {1, 2}, r[2]; p = only(x[0]); if (n > 2) q = p; <<||q.b = 3;>> r[0] = p = {q.a, 1}; give(q, p); return r[0].b + p.b + q.b;", "'q.b' is read before it has a value", "struct Pair { float a, b; }; Pair only(float v) { Pair p; p.a = v; return p; }\nvoid give(thread Pair& to, Pair from) { if (to.a > 9) to = from; }"),
     Defect("a reference that adds", "float s<<|| = 0>>; add(s, x[0]); return s;", "", "void add(thread float& s, float v) { s += v; }"),
     Defect("a struct that a reference reads", "Pair p; p.a = 1; <<||p.b = 2;>> widen(p, x[0]); return p.a;", "", "struct Pair { float a, b; }; void widen(thread Pair& r, float v) { r.a = min(r.a, v); r.b = max(r.b, v); }"),
     Defect("a reference that gets no value", "float v; give(v, n<<||+ 1>>); return v;", "'v' is read before it has a value", "void give(thread float& v, uint n) { if (n > 4) v = n; }"),
@@ -111,6 +109,8 @@ DEFECTS = [
     Defect("in a loop", "float s = 0; for (uint k = 0; k < n; ++k) { float v[2], w; v[k & 1] = w = k; if (k == 2) continue; s += v[k & 1] + w; } return s;", ""),
     Defect("between labels", "switch (n) { case 3: float v[2], w; v[0] = 1; return v[0]; case 4: w = 2; return w; } return 0;", ""),
     Defect("structs that functions take", "Box b; b.low = x[0]; <<||b.high = 2;>> return size(grown(b), 1);", "'b.high' is read before it has a value", "struct Box { float low, high; }; Box grown(const Box b) { Box c = b; c.low -= 1; return c; }\nfloat size(Box b, float s) { for (uint k = 0; k < 2; ++k) { float b = k; s += b; } b.low += s; return b.high - b.low; }"),
+    Defect("a column of a product", "float3x3 m; turn(m, x[0]); <<||m[2] = m[1];>> return (m * float3(1)).x;", "element 2 of 'm' is read before it has a value", "void turn(thread float3x3& r, float a) { float2x2 n; n[0] = n[1] = a; r[0] = float3(n[0], 1); r[1] = float3((n * n)[1], 0); }"),
+    Defect("what is assigned in part", "Pair p, q = {1, 2}, r[2]; p = only(x[0]); if (n > 2) q = p; <<||q.b = 3;>> r[0] = p = {q.a, 1}; give(q, p); return r[0].b + p.b + q.b;", "'q.b' is read before it has a value", "struct Pair { float a, b; }; Pair only(float v) { Pair p; p.a = v; return p; }\nvoid give(thread Pair& to, Pair from) { if (to.a > 9) to = from; }"),
 ]  # fmt: skip
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 KERNEL = "kernel void f(device const float* x, constant uint& n, device float* y, uint i [[thread_position_in_grid]]) {\n"
