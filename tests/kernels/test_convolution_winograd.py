@@ -23,8 +23,6 @@ from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Tiling, all_tiles, tiling
 from mpsgrad.testing import assert_within, error_bound
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 UNITS = 132
 """Compute units of an H200."""
 WINDOW = (3, 3, 1, 1, 1, 1, -1, -1)
