@@ -24,8 +24,6 @@ from mpsgrad.testing import (
     values,
 )
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 KINDS = {
     "add": (mg.Add, mg.AddGradient),
     "subtract": (mg.Subtract, mg.SubtractGradient),

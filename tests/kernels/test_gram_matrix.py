@@ -33,8 +33,6 @@ from mpsgrad.testing import (
     values,
 )
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 
 def check_against_the_reference(data: Any) -> None:
     channels = data.draw(st.sampled_from([1, 2, 3, 5, 7, 8, 13, 32, 33, 40]))

@@ -17,8 +17,6 @@ from mpsgrad.kernels import group_normalization_dispatch
 from mpsgrad.testing import FencedImage, assert_within, batch_sizes, channel_formats, error_bound, values
 from mpsgrad.tunables import set_tunables, tunables
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 EPS = float(np.finfo(np.float32).eps)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 

@@ -32,8 +32,6 @@ from mpsgrad.testing import (
 )
 from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 EDGES = {"zero": mg.EdgeMode.ZERO, "clamp": mg.EdgeMode.CLAMP}
 edges = st.sampled_from(sorted(EDGES))
 

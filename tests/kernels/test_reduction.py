@@ -33,8 +33,6 @@ from mpsgrad.testing import (
 )
 from mpsgrad.tunables import set_tunables, tunables
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 OVERS = {"Row": "row", "Column": "column", "FeatureChannels": "feature_channels"}
 KINDS: dict[str, tuple[type[ReduceUnary], Any, Any]] = {
     f"{over} {operation}": (getattr(mg, f"Reduce{over}{operation}"), OVERS[over], operation.lower())

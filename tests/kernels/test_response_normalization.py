@@ -25,8 +25,6 @@ from mpsgrad.testing import (
     values,
 )
 
-pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
-
 NAMES = {
     "cross_channel_normalization": "CrossChannelNormalization",
     "spatial_normalization": "SpatialNormalization",
