@@ -184,8 +184,6 @@ SEARCH_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
-
-
 FEW_CHANNELS_FAMILY = ShaderFamily(
     "pooling_max_few_channels",
     _STRUCTS,

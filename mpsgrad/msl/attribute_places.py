@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, matching, matching_angle
 
 _STATEMENTS = frozenset({"else", "do", "return"})
@@ -23,24 +24,23 @@ def _before_functions(tokens: list[Token]) -> list[Token]:
     """Attributes behind the names of functions stand before the declarations, those of function constants behind their
     names, and those of namespaces, which say nothing to a compiler of kernels, nowhere."""
     groups = [k for k, token in enumerate(tokens[:-1]) if token.text == "[" and tokens[k + 1].text == "["]
-    dropped: set[int] = set()
-    moved: dict[int, list[Token]] = {}
+    edits = Edits(tokens)
     for start in groups:
         end = matching(tokens, start) + 1
         behind = tokens[end].text if end < len(tokens) else ""
         if start and tokens[start - 1].text == "namespace":
-            dropped |= set(range(start, end))
+            edits.replace_range(start, end)
         elif behind == "(" and _names_function(tokens, start):
             place = _beginning(tokens, start)
             if place > start:
                 continue
-            moved.setdefault(place, []).extend(token.at(tokens[place]) for token in tokens[start:end])
-            dropped |= set(range(start, end))
+            edits.replace_range(start, end)
+            edits.before(place, *(token.at(tokens[place]) for token in tokens[start:end]))
         elif tokens[start + 2].text == "function_constant" and _beginning(tokens, start) == start:
             place = _behind_name(tokens, end)
-            moved.setdefault(place, []).extend(token.at(tokens[place]) for token in tokens[start:end])
-            dropped |= set(range(start, end))
-    return _rearranged(tokens, dropped, moved)
+            edits.replace_range(start, end)
+            edits.before(place, *(token.at(tokens[place]) for token in tokens[start:end]))
+    return edits.applied()
 
 
 def _names_function(tokens: Sequence[Token], index: int) -> bool:
@@ -77,8 +77,7 @@ def _behind_name(tokens: Sequence[Token], index: int) -> int:
 def _before_members(tokens: list[Token]) -> list[Token]:
     """``struct __attribute__((packed)) {...}`` for ``struct {...} __attribute__((packed))``, which NVIDIA's compiler
     does not take for the same."""
-    moved: dict[int, list[Token]] = {}
-    dropped: set[int] = set()
+    edits = Edits(tokens)
     openings: list[int] = []
     for index, token in enumerate(tokens):
         if token.kind == PUNCTUATION and token.text == "{":
@@ -91,16 +90,6 @@ def _before_members(tokens: list[Token]) -> list[Token]:
                 head -= 1
             if tokens[head].text in ("struct", "union"):
                 end = matching(tokens, index + 2) + 1
-                moved[head + 1] = [each.at(tokens[head], spaced=True) for each in tokens[index + 1 : end]]
-                dropped |= set(range(index + 1, end))
-    return _rearranged(tokens, dropped, moved)
-
-
-def _rearranged(tokens: list[Token], dropped: set[int], moved: dict[int, list[Token]]) -> list[Token]:
-    """``tokens`` without those at the places in ``dropped`` and with others before those in ``moved``."""
-    if not dropped:
-        return tokens
-    kept = ((index, token) for index, token in enumerate(tokens))
-    return [
-        each for index, token in kept for each in (*moved.get(index, ()), *(() if index in dropped else (token,)))
-    ]
+                edits.replace_range(index + 1, end)
+                edits.before(head + 1, *(each.at(tokens[head], spaced=True) for each in tokens[index + 1 : end]))
+    return edits.applied()

@@ -43,14 +43,21 @@ class Edits:
         self.replace(start, *words)
         self._ends[start] = end
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to change."""
+        return not (self._before or self._after or self._replaced)
+
     def applied(self) -> list[Token]:
         """The tokens with all changes."""
         result: list[Token] = []
         index = 0
-        while index < len(self._tokens):
-            result += self._before.get(index, ())
-            result += self._replaced.get(index, (self._tokens[index],))
-            end = self._ends.get(index, index + 1)
-            result += self._after.get(end - 1, ())
-            index = end
-        return result
+        for changed in sorted({*self._before, *self._after, *self._replaced}):
+            if changed < index:
+                continue
+            result += self._tokens[index:changed]
+            result += self._before.get(changed, ())
+            result += self._replaced.get(changed, self._tokens[changed : changed + 1])
+            index = self._ends.get(changed, changed + 1)
+            result += self._after.get(index - 1, ())
+        return [*result, *self._tokens[index:]]

@@ -16,7 +16,6 @@ _ENDS = frozenset({";", "{", "}"})
 def without_local_externs(source: Source) -> list[Token] | None:
     """The tokens of a program whose functions declare no variables of the program; None if they do not."""
     edits = Edits(source.tokens)
-    is_changed = False
     for index in source.places("extern"):
         around = [each for each in source.functions if each.body_open < index < each.body_close]
         end = next(iter(source.places(";", start=index)), -1)
@@ -37,5 +36,4 @@ def without_local_externs(source: Source) -> list[Token] | None:
                 start -= 1
             edits.before(start, *source.tokens[index : end + 1])
         edits.replace_range(index, end + 1)
-        is_changed = True
-    return edits.applied() if is_changed else None
+    return None if edits.is_empty else edits.applied()

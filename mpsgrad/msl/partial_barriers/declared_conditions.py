@@ -16,7 +16,6 @@ from mpsgrad.msl.tokens import Token, made_at
 def without_declared_conditions(source: Source) -> list[Token] | None:
     """The tokens of a program whose conditions declare nothing; None if it has no other ones."""
     edits = Edits(source.tokens)
-    is_changed = False
     for each in source.statements.deciding("while", "for", "if", "switch"):
         if not each.parts or each.is_constexpr:
             continue
@@ -28,8 +27,7 @@ def without_declared_conditions(source: Source) -> list[Token] | None:
         edits.replace_range(start, end, *condition)
         edits.before(each.parts[0][0], *inside)
         edits.after(each.end - 1, *made_at(source.tokens[each.word], "}"))
-        is_changed = True
-    return edits.applied() if is_changed else None
+    return None if edits.is_empty else edits.applied()
 
 
 def _head(
