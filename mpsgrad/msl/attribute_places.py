@@ -36,7 +36,7 @@ def _before_functions(tokens: list[Token]) -> list[Token]:
                 continue
             edits.replace_range(start, end)
             edits.before(place, *(token.at(tokens[place]) for token in tokens[start:end]))
-        elif tokens[start + 2].text == "function_constant" and _beginning(tokens, start) == start:
+        elif tokens[start + 2].text == "function_constant" and behind and _beginning(tokens, start) == start:
             place = _behind_name(tokens, end)
             edits.replace_range(start, end)
             edits.before(place, *(token.at(tokens[place]) for token in tokens[start:end]))

@@ -189,6 +189,7 @@ def test_what_random_edits_found() -> None:
     survives("kernel void f(device float* x) { threadgroup ; }")
     survives("kernel void f(device float* x [[buffer(1if)]]) {}")
     survives("kernel void f() { x (a[1]")
+    survives("constant int a; [[function_constant(0)]]")
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "{" * 5000, "namespace a {" * 3000, "namespace a {" * 1500 + "}" * 1500, "#if 1\n" * 5000, "a<" * 5000, "[[" * 3000,
