@@ -29,14 +29,29 @@ inline bool has_pattern_mtl(const __private uchar *object, ulong size, uint patt
   for (ulong k = start; all && k < start + bytes; k++) all = object[k] == pattern_byte_mtl(pattern, k);
   return all;
 }
+// These loops are many instructions where they are unrolled, for all threads that run abreast.
+IN_TURN_MTL void put_pattern_mtl(ulong object, uint bytes, uint pattern) {
+  for (uint k = 0; k < bytes; k++) ((__private uchar *)object)[k] = pattern_byte_mtl(pattern, k);
+}
+// Four bytes that are the pattern's are taken to have no value.
+IN_TURN_MTL void note_values_mtl(ulong known, uint number, ulong object, ulong size, ulong first, ulong behind) {
+  for (ulong k = first / number; k * number < behind; k++) {
+    ((__private uchar *)known)[k] = !has_pattern_mtl((__private uchar *)object, size, NO_VALUE_MTL, k * number / 4 * 4, 4);
+  }
+}
+// A byte that a constructor gave a value is the same in another object, whatever was there before.
+IN_TURN_MTL void note_constructed_mtl(ulong known, uint number, ulong object, ulong other, uint size) {
+  for (uint k = 0; k < size; k++) {
+    bool is_left = has_pattern_mtl((__private uchar *)object, size, NO_VALUE_MTL, k, 1) && has_pattern_mtl((__private uchar *)other, size, OTHER_NO_VALUE_MTL, k, 1);
+    ((__private uchar *)known)[k / number] |= !is_left;
+  }
+}
 // Bytes before an object that fill it before its constructor runs.
 template <typename T, uint PATTERN> struct pattern_mtl {
   static constexpr uint offset = (OWN_FENCE_MTL + alignof(T) - 1) / alignof(T) * alignof(T);
   uchar bytes[OWN_FENCE_MTL - 1];
   bool entered;
-  pattern_mtl() {
-    for (uint k = 0; k < sizeof(T); k++) ((__private uchar *)this)[offset + k] = pattern_byte_mtl(PATTERN, k);
-  }
+  pattern_mtl() { put_pattern_mtl((ulong)this + offset, sizeof(T), PATTERN); }
 };
 template <bool CONSTRUCTED, typename T, uint G> struct before_own_mtl;
 template <typename T, uint G> struct watched_own_mtl {
@@ -81,22 +96,22 @@ struct own_variable_mtl {
   template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name) {
     typedef watched_own_mtl<T, G> W;
     for (uint k = 0; k < W::flags; k++) own.known[k] = 0;
-    __private uchar *bytes = (__private uchar *)&own.object;
-    // A byte that a constructor gave a value is the same in another object, whatever was there before.
     if constexpr (W::is_constructed) {
       constructed_again_mtl<T> other;
-      for (uint k = 0; k < sizeof(T); k++) {
-        own.known[k / W::number] |= !has_pattern_mtl(bytes, sizeof(T), NO_VALUE_MTL, k, 1) || !has_pattern_mtl((__private uchar *)&other.object, sizeof(T), OTHER_NO_VALUE_MTL, k, 1);
-      }
+      note_constructed_mtl((ulong)&own.known, W::number, (ulong)&own.object, (ulong)&other.object, sizeof(T));
     } else if constexpr (W::flags != 0 && __is_class(T)) {
-      for (uint k = 0; k < sizeof(T); k++) bytes[k] = pattern_byte_mtl(NO_VALUE_MTL, k);
+      put_pattern_mtl((ulong)&own.object, sizeof(T), NO_VALUE_MTL);
     }
     enters_mtl(own, name);
   }
-  // What begins with values is not made again: four bytes that are the pattern's are taken to have none.
+  // What begins with values is not made again.
   template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name, uint) {
     typedef watched_own_mtl<T, G> W;
-    for (uint k = 0; k < W::flags; k++) own.known[k] = !__is_class(T) || !has_pattern_mtl((__private uchar *)&own.object, sizeof(T), NO_VALUE_MTL, k * W::number / 4 * 4, 4);
+    if constexpr (W::flags != 0 && __is_class(T)) {
+      note_values_mtl((ulong)&own.known, W::number, (ulong)&own.object, sizeof(T), 0, sizeof(T));
+    } else {
+      for (uint k = 0; k < W::flags; k++) own.known[k] = 1;
+    }
     enters_mtl(own, name);
   }
   template <typename T, uint G> void enters_mtl(__private watched_own_mtl<T, G> &own, uint name) {
@@ -134,15 +149,11 @@ IN_TURN_MTL void own_filled_in_turn_mtl(ulong address, uint bytes, uint thread) 
   if (at < 0) return;
   __global own_mtl *own = &checks_mtl->own[thread][at];
   if (own->known == 0 || address < own->start || address + bytes > own->end) return;
-  __private uchar *known = (__private uchar *)own->known, *object = (__private uchar *)own->start;
-  ulong size = own->end - own->start;
-  for (ulong k = (address - own->start) / own->number; k * own->number < address + bytes - own->start; k++) {
-    known[k] = !has_pattern_mtl(object, size, NO_VALUE_MTL, k * own->number / 4 * 4, 4);
-  }
+  note_values_mtl(own->known, own->number, own->start, own->end - own->start, address - own->start, address + bytes - own->start);
 }
 template <typename T> inline void own_filled_mtl(T &object) { own_filled_in_turn_mtl((ulong)&object, sizeof(T), thread_mtl_now()); }
 // Whether a read of the part that ``offset``, ``unit`` and ``mask`` describe finds no value at all; writes give it one.
-inline bool watch_mtl(__private uchar *known, uint number, uint offset, uint unit, uint mask, uint access) {
+IN_TURN_MTL bool watch_mtl(__private uchar *known, uint number, uint offset, uint unit, uint mask, uint access) {
   bool none = true;
   for (uint k = 0; (mask >> k) != 0; k++) {
     if (((mask >> k) & 1) == 0) continue;
