@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
@@ -19,12 +19,15 @@ from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 THREADS = 256
 DEPTHWISE_PIXELS = 4
 ROW_IMAGES = 3
-ROW_CHANNELS, GRADIENT_ROW_CHANNELS = 1024, 256
-"""Whose weights a thread that works on eights has at hand."""
+ROW_CHANNELS, GRADIENT_ROW_CHANNELS = 512, 256
+"""Whose weights a thread that works on eights has at hand, of a row and of a column."""
+SIXTEENS_ROW_OUTPUTS, SIXTEENS_ROW_IMAGES, SIXTEENS_GRADIENT_ROW_CHANNELS = 3, 8, 64
+"""The channels and images at a time of such a layer, and the weights of a column at hand, where there are registers of
+16 floats."""
+MOST_KEPT = 12288
+"""So many floats of its sums a thread keeps for what it computes of such a layer, in a near cache."""
 FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
 """Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
-IMAGES_OF_SIMDGROUPS = 16
-"""For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
 COPYING_THREADS_WANTED = 32
 """So many that keep weights of such a layer at hand go through all images: more would read the same ones."""
 MOST_BLOCKS, LONG_ROW = 4, 4096
@@ -48,6 +51,7 @@ SINGLE_EIGHTS_COST = 1.15
 SIXTEENS_PIXELS, SIXTEENS_COST, THREE_EIGHTS_COST, THREE_SIXTEENS_COST = 12, 0.95, 0.93, 0.87
 """The pixels of a tile of 16 channels where there are registers of 16 floats, and how long a product takes there and in
 tiles of 24 and 48 channels. Measured."""
+THREE_SIXTEENS_PIXELS = 8
 THREE_EIGHTS_PIXELS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS = 8, 4
 """The pixels of a tile of 24 channels there, and where there are 16 registers of eight floats."""
 MANY_VALUES, MANY_VALUES_COST = 640, 1.12
@@ -108,6 +112,25 @@ FAMILY = ShaderFamily(
         "only_by_eights": numbers.convolution_by_eights == ALWAYS,
     },
 )
+
+
+def _most_kept_tiles(each: int, row_outputs: int, row_images: int) -> int:
+    """The sums of so many tiles a thread keeps, which are vectors of ``each`` floats."""
+    return MOST_KEPT // (each * row_outputs * row_images)
+
+
+def _fully_connected(each: int, row_outputs: int, row_images: int, gradient_row_channels: int) -> dict[str, Any]:
+    """What the template of threads calls the numbers of fully connected layers, with vectors of ``each`` floats."""
+    return {
+        "has_rows": True,
+        "row_outputs": row_outputs,
+        "row_images": row_images,
+        "row_channels": ROW_CHANNELS,
+        "most_kept_tiles": _most_kept_tiles(each, row_outputs, row_images),
+        "gradient_row_channels": gradient_row_channels,
+    }
+
+
 EIGHTS_FAMILY = ShaderFamily(
     "convolution_of_eights",
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
@@ -116,13 +139,8 @@ EIGHTS_FAMILY = ShaderFamily(
         "each": 8,
         "vectors": 2,
         "tile_pixels": EIGHTS_PIXELS,
-        "has_rows": True,
-        "row_outputs": ROW_OUTPUTS,
-        "row_images": ROW_IMAGES,
-        "row_channels": ROW_CHANNELS,
-        "many_tiles": TILES_PER_SIMDGROUP,
-        "gradient_row_channels": GRADIENT_ROW_CHANNELS,
-        "most_blocks": MOST_BLOCKS,
+        **_fully_connected(8, ROW_OUTPUTS, ROW_IMAGES, GRADIENT_ROW_CHANNELS),
+        "has_few": True,
         "lone_eights": LONE_EIGHTS,
         "rows_ahead": ROWS_AHEAD,
         "row_pixels": ROW_PIXELS,
@@ -150,12 +168,14 @@ class _Width(NamedTuple):
         return cost * gathered.products_per_pixel(channels)
 
 
-def _family(name: str, each: int, vectors: int, pixels: int, pixels_of_few_registers: int = 0) -> ShaderFamily:
+def _family(
+    name: str, each: int, vectors: int, pixels: int, pixels_of_few_registers: int = 0, **constants: Any
+) -> ShaderFamily:
     """That of ``vectors`` of ``each`` floats, and of other ``pixels`` where a CPU has 16 registers if there are any."""
     return ShaderFamily(
         f"convolution_of_{name}",
         (IMAGE_LAYOUT, AXIS, PARAMETERS),
-        {"unroll": 4, "each": each, "vectors": vectors, "has_rows": False},
+        {"unroll": 4, "each": each, "vectors": vectors, "has_rows": False, "has_few": False, **constants},
         measured=lambda numbers: {
             "tile_pixels": pixels if numbers.has_many_registers else pixels_of_few_registers or pixels
         },
@@ -170,6 +190,17 @@ _SINGLE_EIGHTS = _Width(
     _family("single_eights", 8, 1, SINGLE_EIGHTS_PIXELS), SINGLE_EIGHTS_PIXELS, SINGLE_EIGHTS_COST
 )
 _THREE_EIGHTS = _family("three_eights", 8, 3, THREE_EIGHTS_PIXELS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS)
+_THREE_SIXTEENS = _Width(
+    _family(
+        "three_sixteens",
+        16,
+        3,
+        THREE_SIXTEENS_PIXELS,
+        **_fully_connected(16, SIXTEENS_ROW_OUTPUTS, SIXTEENS_ROW_IMAGES, SIXTEENS_GRADIENT_ROW_CHANNELS),
+    ),
+    THREE_SIXTEENS_PIXELS,
+    THREE_SIXTEENS_COST,
+)
 _WIDTHS = {
     EIGHTS_CHANNELS: _Width(EIGHTS_FAMILY, EIGHTS_PIXELS, 1.0),
     SINGLE_EIGHT: _SINGLE_EIGHTS,
@@ -179,7 +210,7 @@ _WIDTHS_OF_MANY_REGISTERS = {
     EIGHTS_CHANNELS: _Width(_family("single_sixteens", 16, 1, SIXTEENS_PIXELS), SIXTEENS_PIXELS, SIXTEENS_COST),
     SINGLE_EIGHT: _SINGLE_EIGHTS,
     3 * 8: _Width(_THREE_EIGHTS, THREE_EIGHTS_PIXELS, THREE_EIGHTS_COST),
-    3 * 16: _Width(_family("three_sixteens", 16, 3, 8), 8, THREE_SIXTEENS_COST),
+    3 * 16: _THREE_SIXTEENS,
 }
 
 
@@ -189,28 +220,57 @@ def _widths(numbers: Tunables) -> Mapping[int, _Width]:
 
 
 class _Tile(NamedTuple):
-    """The kernel that computes tiles of so many ``pixels``, each of one of the blocks of channels."""
+    """The kernel that computes tiles of so many ``pixels``, each of one of the blocks of channels.
+
+    Threads of a fully connected layer that keep weights at hand take ``most_blocks`` each, go through all images and
+    keep the sums of ``most_kept`` tiles, if they keep any.
+    """
 
     family: ShaderFamily
     kernel: str
     pixels: int
     blocks_per_group: int
+    most_blocks: int = 0
+    most_kept: int = 0
+
+    @property
+    def keeps_weights(self) -> bool:
+        return self.most_blocks > 0
 
 
 def _tile_of_eights(gathered: Gather, width: int, numbers: Tunables) -> _Tile:
     """That of threads which take ``width`` channels at a time."""
     kernel, lanes = gathered.kernel, gathered.lanes
-    if kernel == "convolution_rows":
-        return _Tile(EIGHTS_FAMILY, f"{kernel}_of_eights", ROW_IMAGES, gathered.blocks_per_group)
-    if kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
-        return _Tile(EIGHTS_FAMILY, f"{kernel}_of_few", 1, ceiling_divide(lanes, 8 * LONE_EIGHTS))
+    if gathered.packing is None:
+        return _tile_of_rows(gathered, numbers)
     streams = _writes_past_caches(gathered, numbers)
     # Where writing, not past the caches, takes most of the time, it takes longer from larger registers. Measured.
     is_mostly_written = kernel == "convolution_point" and gathered.channels < LANES and lanes > width and not streams
-    uses_eights = gathered.packing is None or (width == EIGHTS_CHANNELS and is_mostly_written)
+    uses_eights = width == EIGHTS_CHANNELS and is_mostly_written
     tiles = (_WIDTHS if uses_eights else _widths(numbers))[width]
     name = f"{kernel}_of_eights{'_past_caches' if streams else ''}"
     return _Tile(tiles.family, name, tiles.pixels, ceiling_divide(lanes, width))
+
+
+def _tile_of_rows(gathered: Gather, numbers: Tunables) -> _Tile:
+    """That of threads for a fully connected layer with the weights as they are."""
+    images, lanes, name = gathered.destination[4], gathered.lanes, f"{gathered.kernel}_of_eights"
+    are_few, uses_sixteens = images <= FEW_IMAGES, numbers.has_many_registers and images > FEW_IMAGES
+    family = _THREE_SIXTEENS.family if uses_sixteens else EIGHTS_FAMILY
+    if gathered.kernel == "convolution_rows":
+        each, outputs, of_tile = 8, ROW_OUTPUTS, ROW_IMAGES
+        if uses_sixteens:
+            each, outputs, of_tile = 16, SIXTEENS_ROW_OUTPUTS, SIXTEENS_ROW_IMAGES
+        blocks, most_kept = ceiling_divide(lanes, outputs), _most_kept_tiles(each, outputs, of_tile)
+        # Images that a thread does not read again for each of its blocks; of few these stay in a near cache anyway.
+        most_blocks = 1 if are_few else ceiling_divide(blocks, COPYING_THREADS_WANTED)
+        return _Tile(family, name, of_tile, blocks, most_blocks, most_kept)
+    if are_few:
+        return _Tile(family, f"{gathered.kernel}_of_few", 1, ceiling_divide(lanes, 8 * LONE_EIGHTS))
+    if uses_sixteens:
+        return _Tile(family, name, THREE_SIXTEENS_PIXELS, ceiling_divide(lanes, 3 * 16), most_blocks=1)
+    most_blocks = MOST_BLOCKS if lanes >= LONG_ROW else 1
+    return _Tile(family, name, EIGHTS_PIXELS, ceiling_divide(lanes, EIGHTS_CHANNELS), most_blocks)
 
 
 def _writes_past_caches(gathered: Gather, numbers: Tunables) -> bool:
@@ -242,13 +302,12 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
     if tile.kernel == "convolution_depthwise":
         tiles = gathered.destination[7] * y.size
         blocks //= DEPTHWISE_BLOCKS
-    keeps_weights = tile.kernel in ("convolution_rows_of_eights", "convolution_point_unpacked_of_eights")
-    copies_runs = tile.kernel == "convolution_point_unpacked_of_eights" and gathered.lanes >= LONG_ROW
-    blocks_per_thread = MOST_BLOCKS if copies_runs else 1
-    blocks = ceiling_divide(blocks, blocks_per_thread)
-    tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * gathered.phases * blocks // SIMDGROUPS_WANTED))
-    if keeps_weights and tiles > TILES_PER_SIMDGROUP:
-        tiles_per_simdgroup = ceiling_divide(tiles, max(1, COPYING_THREADS_WANTED // blocks))
+    blocks_per_thread = 1
+    if tile.keeps_weights:
+        blocks_per_thread, tiles_per_simdgroup = _share_of_rows(tile, blocks, tiles)
+        blocks = ceiling_divide(blocks, blocks_per_thread)
+    else:
+        tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * gathered.phases * blocks // SIMDGROUPS_WANTED))
     parts = ceiling_divide(tiles, tiles_per_simdgroup)
     parameters = PARAMETERS.pack(
         source=gathered.source,
@@ -271,6 +330,16 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
         across_images=int(across_images),
     )
     return Plan(tile.family, tile.kernel, blocks * parts * gathered.phases, parameters, gathered.packing)
+
+
+def _share_of_rows(tile: _Tile, blocks: int, tiles: int) -> tuple[int, int]:
+    """The blocks and tiles of a thread that keeps weights at hand: all tiles where there are enough blocks."""
+    blocks_per_thread = tile.most_blocks
+    if tile.most_kept:
+        blocks_per_thread = max(1, min(blocks_per_thread, tile.most_kept // tiles))
+    parts = max(1, COPYING_THREADS_WANTED // ceiling_divide(blocks, blocks_per_thread))
+    tiles_per_thread = ceiling_divide(tiles, parts)
+    return blocks_per_thread, min(tiles_per_thread, tile.most_kept) if tile.most_kept else tiles_per_thread
 
 
 @lru_cache(maxsize=4096)
@@ -302,8 +371,7 @@ def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> b
     if numbers.convolution_by_eights != WHERE_FEWER:
         return numbers.convolution_by_eights == ALWAYS
     if of_simdgroups.packing is None:
-        images = of_simdgroups.destination[4]
-        return of_simdgroups.kernel == "convolution_rows" or not FEW_IMAGES < images <= IMAGES_OF_SIMDGROUPS
+        return True
     return EIGHTS_COST * products < of_simdgroups.products_per_pixel(LANES)
 
 

@@ -35,9 +35,10 @@ def test_against_the_references(layer):
     check(*layer)
 
 
-@pytest.mark.parametrize(("images", "inputs"), [(50, 2061), (50, 6), (26, 1030)])
+@pytest.mark.parametrize(("images", "inputs"), [(50, 2061), (50, 6), (26, 1030), (5, 299), (12, 777)])
 def test_weights_that_are_kept_for_many_images(images, inputs):
-    """Where a CPU's threads copy rows of one or more blocks of channels at a time, or keep 1024 channels of rows."""
+    """Where a CPU's threads copy rows of one or more blocks of channels at a time, or keep 512 channels of rows and the
+    sums of several blocks, also of a last tile of few images."""
     check(normal(images, 1, 2, inputs), normal(300, 1, 2, inputs), normal(300), normal(images, 1, 1, 300))
 
 
