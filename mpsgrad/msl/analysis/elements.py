@@ -17,6 +17,7 @@ from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.loops import is_common
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
+from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, NUMBER, Span
 
@@ -54,16 +55,16 @@ class _Elements:
 
     def _steps(self) -> Iterator[Range]:
         """What is added to the names of threads' arrays and pointers."""
-        source = self._source
+        source, brackets = self._source, template_brackets(self._source)
         for index in source.places("+", "-", "+=", "-="):
             variable = source.variable(source.text(index - 1), index - 1)
-            if variable is None or not source.in_body(index) or source.text(index - 2) in (".", "->"):
+            if variable is None or not source.in_body(index) or source.text(index - 2) in (".", "->", "*"):
                 continue
             kind = self._expressions.variable_type(variable)
             if kind is not None and kind.pointers and kind.space not in SHARED_SPACES:
                 end = index + 1
-                while source.text(end) not in _BEHIND_TERMS:
-                    end = max(source.close(end), end) + 1
+                while source.text(end) not in _BEHIND_TERMS or end in brackets:
+                    end = max(source.close(end), brackets.get(end, end)) + 1
                 if source.text(index) in ASSIGNMENTS:
                     yield index + 1, source.expression_end(index + 1)
                 elif source.text(end) not in ("<", ">"):
