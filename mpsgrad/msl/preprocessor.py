@@ -56,6 +56,7 @@ PREDEFINED = {
 _CHANGING = frozenset({"__LINE__", "__FILE__", "__COUNTER__"})
 _EXPANSION_LIMIT = 500_000
 _DEPTH_LIMIT = 200
+_SAFE_MATH = ["METAL", "fp", "math_mode", "(", "safe", ")"]
 
 
 _STANDARD_HEADERS = frozenset(
@@ -113,6 +114,7 @@ class Preprocessor:
         self._counter = 0
         self.pragmas: list[Token] = []
         self.pragma_once: set[str] = set()
+        self.asks_for_safe_math = False
         version = (definitions or {}).get("__METAL_VERSION__", DEFAULT)
         for name, text in {**PREDEFINED, **macros(version), **(definitions or {})}.items():
             if text is not None:
@@ -232,6 +234,8 @@ class Preprocessor:
             words = self._expand(rest[1:]) if rest[0].text == "unroll" else rest[1:]
             text = "#pragma " + " ".join(token.text for token in [rest[0], *words])
             output.append(Token("pragma", text, line[0].file, line[0].line, 1))
+        elif [token.text for token in rest] == _SAFE_MATH:
+            self.asks_for_safe_math = True
         elif rest and rest[0].text == "pack":
             text = "#pragma " + "".join(token.text for token in rest)
             output.append(Token("pragma", text, line[0].file, line[0].line, 1))

@@ -90,7 +90,8 @@ class KernelSignature:
 class Translation:
     """Translated source and the kernels in it, by the name that a user looks up.
 
-    ``instrumentation`` says what the checks in it are, if it was made with checks.
+    ``instrumentation`` says what the checks in it are, if it was made with checks. ``asks_for_safe_math`` says that it
+    is not to be compiled with fast math.
     """
 
     source: str
@@ -98,6 +99,7 @@ class Translation:
     function_constants: tuple[FunctionConstant, ...] = ()
     shifts: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict, repr=False, compare=False)
     instrumentation: Instrumentation | None = None
+    asks_for_safe_math: bool = False
 
     def column(self, file: str, line: int, column: int) -> int:
         """The column of the Metal source that ``column`` of the translated line came from."""
