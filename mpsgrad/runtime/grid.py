@@ -13,6 +13,8 @@ from mpsgrad.geometry import ceiling_divide
 
 LARGEST_GRID = 2**31 - 1
 """Threads along an axis: positions are computed in 32 bits."""
+MOST_THREADS = 2**40
+"""Threads in all. More take hours; a Mac stops what takes some seconds."""
 THREADGROUP_MEMORY_STEP = 16
 ROW = 32
 
@@ -108,6 +110,10 @@ def dispatch(
     if max(threads) > LARGEST_GRID:
         raise GeometryError(
             f"{owner}: grid {grid!r} has {max(threads)} threads along an axis; the device's limit is {LARGEST_GRID}"
+        )
+    if math.prod(threads) > MOST_THREADS:
+        raise GeometryError(
+            f"{owner}: grid {grid!r} has {math.prod(threads)} threads in all; the device's limit is {MOST_THREADS}"
         )
     groups = tuple(ceiling_divide(count, size) for count, size in zip(threads, shape, strict=True))
     if function.pointee_sizes is None and groups[1:] == (1, 1) == shape[1:]:

@@ -97,6 +97,8 @@ def test_names_that_do_not_exist() -> None:
         mg.compile("nowhere.metal")
     with pytest.raises(mg.FormatError, match="source_or_path is an empty string; it has to be Metal source"):
         mg.compile("")
+    with pytest.raises(mg.FormatError, match="a path has no null characters"):
+        mg.compile("\0")
     with pytest.raises(mg.FormatError, match="source_or_path is an int"):
         mg.compile(3)  # type: ignore[arg-type]
     with pytest.raises(mg.FormatError, match="language_version is '1.0'"):
