@@ -43,7 +43,9 @@ class _Elements:
         source = self._source
         for start, end in [*self._subscripts(), *self._steps()]:
             is_known = end <= start or end == start + 1 and source.kind(start) == NUMBER
-            if not is_known and not self._is_for_all(start) and not self._values.are_defined((start, end)):
+            if is_known or self._is_object(start, end) or self._is_for_all(start):
+                continue
+            if not self._values.are_defined((start, end)):
                 yield Span(source.tokens[start], source.tokens[end])
 
     def _subscripts(self) -> Iterator[Range]:
@@ -70,6 +72,14 @@ class _Elements:
                 elif source.text(end) not in ("<", ">"):
                     # A bracket of a template's arguments, perhaps.
                     yield index + 1, end
+
+    def _is_object(self, start: int, end: int) -> bool:
+        """Whether an object of a class stands there, as far as that is written: an operator says what it means."""
+        source = self._source
+        variable = source.variable(source.text(start), start) if end == start + 1 else None
+        kind = variable.type if variable is not None else None
+        is_object = kind is not None and kind.base in source.struct_bodies
+        return is_object or bool(source.places("{", start=start, end=end))
 
     def _is_for_all(self, index: int) -> bool:
         """Whether all threads come there: the kernel chooses nothing, and its loops count to what all threads have."""
