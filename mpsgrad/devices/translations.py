@@ -125,8 +125,9 @@ def store(name: str | None, kept: KeptTranslation, includes: Includes) -> None:
 
 def _signature(fields: dict) -> KernelSignature:
     arguments = tuple(Argument(**argument) for argument in fields["arguments"])
-    unset = tuple(fields["unset_constants"])
-    return KernelSignature(**{**fields, "arguments": arguments, "unset_constants": unset})
+    lists = ("unset_constants", "required_threadgroup")
+    tuples = {name: tuple(fields[name]) for name in lists if fields[name] is not None}
+    return KernelSignature(**{**fields, **tuples, "arguments": arguments})
 
 
 def _digest(found: tuple[str, str] | None) -> str:

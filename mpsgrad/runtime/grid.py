@@ -36,11 +36,18 @@ def extents(owner: str, name: str, value: Any) -> Extents:
 def threadgroup_extents(owner: str, function: Function, grid: Extents, value: Any, *, whole: bool) -> Extents:
     """``value`` as a threadgroup, or one that suits ``grid`` for None.
 
-    That is as many threads as the kernel declares (else as the driver prefers), in a row for a grid of one dimension
-    and in rows of 32 for others; threads that the grid does not have are left out unless it counts threadgroups
-    (``whole``).
+    That is what the kernel requires, or else as many threads as it declares (or the driver prefers), in a row for a
+    grid of one dimension and in rows of 32 for others; threads that the grid does not have are left out unless it
+    counts threadgroups (``whole``).
     """
-    declared = function.signature.threadgroup_size
+    declared, required = function.signature.threadgroup_size, function.signature.required_threadgroup
+    if required is not None:
+        given = required if value is None else extents(owner, "threadgroup", value)
+        if given != required:
+            raise GeometryError(
+                f"{owner}: threadgroup is {value!r} but the kernel's required_threads_per_threadgroup is {required}"
+            )
+        return required
     if value is None:
         size = declared or function.threadgroup_size
         if grid[1:] == (1, 1):
