@@ -16,6 +16,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
     FAMILIES_AT_ONCE,
     FOURS,
+    LONG_CHANNELS,
     NEURONS_AT_ONCE,
     PAIRS,
     TILE_PARAMETERS,
@@ -110,7 +111,7 @@ def _joined(sums: bytes, stream: bytes, width: int) -> bytes | None:
 def join_at_once() -> None:
     """Has ``CommandBuffer`` join them, kernels for vectors, too, with those for single channels that follow them."""
     endings = "", PAIRS, FOURS, VECTORS
-    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, endings, endings):
+    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, endings, (*endings, LONG_CHANNELS)):
         join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{threads}{suffix}", f"normalize{of_stream}")
         sums = f"normalization_gradient_sums{AT_ONCE}{threads}{suffix}"
         join_when_adjacent(_gradient, sums, f"normalization_gradient{of_stream}")

@@ -19,6 +19,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     FAMILIES_BY_CHANNELS,
     FEW_THREADS,
     GRADIENT_ROWS,
+    IN_LARGE_MEMORY,
     IN_MEMORY,
     JOINED_PIXELS,
     KEPT_BYTES,
@@ -46,6 +47,7 @@ from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.normalization_encoder import NormalizationEncoder, NumbersOfChannels, Streaming
 from mpsgrad.kernels.normalization_tiles import (
     NARROWEST_TILE,
+    WHOLE_ROW,
     WIDEST_TILE,
     Tiles,
     rows_of,
@@ -80,6 +82,8 @@ none; where they cannot be, threads take more of them at a time. Measured, too."
 FEWEST_ROWS_JOINED = 10401
 """So many pixels of that many values there have to be. Of fewer, clusters have them in threadgroup memory, or as they
 are they take less time. Measured, too."""
+FEWEST_CHANNELS_JOINED, FEWEST_ROWS_OF_PAIRS_JOINED = 300, 13313
+"""Of so many channels that two at a time fit, of as many pixels, parts of vectors take longer than joined pixels."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -339,8 +343,26 @@ def plan_tiles(
         rounds = -(-blocks // most)
         return Tiles(width, across, row_lanes, tiles, -(-blocks // rounds))
     if summed_rows is None:
-        across, row_lanes, tiles = tile_of(WIDEST_TILE, channels, width, element_bytes)
+        nbytes = WHOLE_ROW if channels * element_bytes <= WHOLE_ROW else WIDEST_TILE
+        across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
     return Tiles(width, across, row_lanes, tiles, 1)
+
+
+MOST_CHANNELS_OF_PAIRS, CHANNELS_OF_FOURS = 47, range(48, 257)
+MOST_VALUES_OF_PARTS = 1 << 23
+"""Of images of halves of up to so many channels threads add up two at a time, and of so many four, as fewer threads
+then have the same ones and join what each has added up. Larger images take longer so, but for gradients that are
+written: of these threads have more parts of vectors on their way. Measured on an H200."""
+
+
+def width_of_halves(rows: int, channels: int, images: int, adds_up: bool) -> int:
+    """How many of eight halves a thread takes at once that reads ``images`` of ``rows`` pixels."""
+    has_few, is_small = channels <= MOST_CHANNELS_OF_PAIRS, rows * channels <= MOST_VALUES_OF_PARTS
+    if adds_up and has_few:
+        return 2 if is_small else 8
+    if images == 1:
+        return 4 if is_small and channels in CHANNELS_OF_FOURS else 8
+    return 8 if adds_up or has_few else 4
 
 
 def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
@@ -370,6 +392,11 @@ FEWEST_ROWS_OF_CLUSTERS, ROWS_OF_LARGE, FEWEST_OF_LARGE = 512, {1: 8, 2: 8, 4: 7
 channels at least that these take side by side."""
 FEW_LARGE = 8
 """Of large clusters whose threads take half a vector so few are faster than half as many that take a whole one."""
+RUNNING_PER_UNIT = 0.91
+"""So many threadgroups of large clusters run at the same time where a compute unit has one."""
+FEWEST_NARROW_PER_UNIT, FEWEST_OF_NARROW = 0.5, 8
+"""Where threads take four channels, large clusters whose threads take two are faster if so many threadgroups of them
+have a compute unit, if all run at the same time, and so many channels lie side by side."""
 
 
 def _clusters(
@@ -427,36 +454,60 @@ def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -
         narrow = _large_clusters(rows, channels, 4, compute_units)
         if narrow is not None and (large is None or narrow.tiles < 2 * large.tiles or narrow.tiles <= FEW_LARGE):
             large = narrow
+    elif width == 4:
+        narrow = _large_clusters(rows, channels, 2, compute_units)
+        if narrow is not None:
+            of_unit, beside = narrow.tiles * THREADGROUPS_OF_CLUSTER / compute_units, 2 * narrow.across
+            suits = FEWEST_NARROW_PER_UNIT <= of_unit <= RUNNING_PER_UNIT and beside >= FEWEST_OF_NARROW
+            if suits and (found is None or beside >= 2 * found.width * found.across):
+                return narrow
     if large is None or large.across == 1 or large.width * large.across < FEWEST_OF_LARGE:
         return found
     is_wide = found is None or large.width * large.across > 2 * found.width * found.across
     return large if is_wide else found
 
 
-CLUSTERED_IN_MEMORY = (8, 0.91), (16, 0.91), (32, 1.82), (16, 1.34)
+CLUSTERED_IN_MEMORY = (
+    (8, IN_MEMORY, 0.91),
+    (16, IN_MEMORY, 0.91),
+    (32, IN_MEMORY, 1.82),
+    (16, IN_LARGE_MEMORY, 0.91),
+    (32, IN_LARGE_MEMORY, 0.91),
+    (16, IN_MEMORY, 1.34),
+)
 """How many channels lie side by side in clusters that have their pixels in threadgroup memory, the fastest first where
-they fit, and so many threadgroups of such clusters a compute unit may have."""
-RUNNING_PER_UNIT = 0.91
-"""So many threadgroups of large clusters run at the same time where a compute unit has one."""
+they fit, in how much of it, and so many threadgroups of such clusters a compute unit may have."""
 FEWEST_ROWS_IN_MEMORY, MOST_ROWS_IN_MEMORY, MOST_ROWS_OF_SINGLE_HALVES = 1025, 10400, 12000
 """Of fewer or more pixels other kernels take less time; those that take single halves of one image take it longer."""
+MOST_ROWS_OF_RUNS_IN_MEMORY, BYTES_OF_RUN, MANY_PER_UNIT = 13312, 64, 0.6
+"""So many pixels one image may have of which so many bytes lie side by side, where nearly all compute units have a
+threadgroup, and none has two."""
 
 
-def plan_in_memory(rows: int, channels: int, width: int, channel_bytes: int, compute_units: int) -> Tiles | None:
-    """Tiles for images of ``rows`` pixels that large clusters have in threadgroup memory, where a channel of a pixel
-    takes ``channel_bytes`` in all images; None where others are faster. Measured on an H200.
+def plan_in_memory(
+    rows: int, channels: int, width: int, element_bytes: int, images: int, compute_units: int
+) -> tuple[Tiles, str] | None:
+    """Tiles for ``images`` of ``rows`` pixels that large clusters have in threadgroup memory, and what their kernels
+    are called for it; None where others are faster. Measured on an H200.
     """
+    channel_bytes = images * element_bytes
     most_rows = MOST_ROWS_OF_SINGLE_HALVES if width * channel_bytes == 2 else MOST_ROWS_IN_MEMORY
-    if not FEWEST_ROWS_IN_MEMORY <= rows <= most_rows or channels <= 2 * CHANNELS_OF_SINGLES:
+    if rows < FEWEST_ROWS_IN_MEMORY or channels <= 2 * CHANNELS_OF_SINGLES:
         return None
-    for beside, per_unit in CLUSTERED_IN_MEMORY:
+    for beside, in_memory, most_per_unit in CLUSTERED_IN_MEMORY:
         across, tiles = beside // width, -(-channels // beside)
         row_lanes = THREADS_OF_LARGE_CLUSTER // across
         kept = -(-rows // row_lanes) * THREADS_OF_LARGE_CLUSTER * width * channel_bytes // THREADGROUPS_OF_CLUSTER
-        are_few = tiles * THREADGROUPS_OF_CLUSTER <= per_unit * compute_units
+        per_unit = tiles * THREADGROUPS_OF_CLUSTER / compute_units
+        is_run = images == 1 and beside * element_bytes == BYTES_OF_RUN
+        if rows > most_rows and not (
+            is_run and rows <= MOST_ROWS_OF_RUNS_IN_MEMORY and MANY_PER_UNIT <= per_unit <= RUNNING_PER_UNIT
+        ):
+            continue
         # Two threadgroups of a compute unit that read few vectors side by side are no faster.
-        if kept <= KEPT_BYTES and are_few and (per_unit <= RUNNING_PER_UNIT or across >= 4):
-            return Tiles(width, across, row_lanes, tiles, 1)
+        is_wide = most_per_unit <= RUNNING_PER_UNIT or across >= 4
+        if kept <= KEPT_BYTES[in_memory] and per_unit <= most_per_unit and is_wide:
+            return Tiles(width, across, row_lanes, tiles, 1), in_memory
     return None
 
 
@@ -467,18 +518,25 @@ class _TileEncoder(Encoder):
         """The tiles, and the number of rows."""
         width, element_bytes = self._vector(layouts, takes_parts=True)
         rows, channels = rows_of(layouts[0]), layouts[0][6]
+        if width == 8 and not self._is_joined(layouts[0]):
+            adds_up = summed_rows is not None
+            width = width_of_halves(rows, channels, len(layouts) - (not adds_up), adds_up)
         return plan_tiles(rows, channels, width, element_bytes, self._units, summed_rows), rows
 
     def _merged(self, layouts: Sequence[Layout]) -> list[Layout]:
         """``layouts`` with rows and images joined, and so many pixels of a large image whose channels fit no part of a
         vector that they have whole ones."""
         merged, width = merge_pixels(layouts), values_of_vector(self.metal_type)
-        joined, rows = width // math.gcd(width, self.channels), rows_of(merged[0])
+        part, rows = math.gcd(width, self.channels), rows_of(merged[0])
+        joined = width // part
         is_run = merged[0][5] == merged[0][7] == 1 and all(
             pixel == self.channels and start % width == 0 for start, pixel, *_ in merged
         )
         is_small = rows < FEWEST_ROWS_JOINED or rows * self.channels < FEWEST_VALUES_JOINED * self._units
-        if joined < width or rows % joined or is_small or not is_run:
+        suits = part == 1 or (
+            part == 2 and self.channels >= FEWEST_CHANNELS_JOINED and rows >= FEWEST_ROWS_OF_PAIRS_JOINED
+        )
+        if not suits or rows % joined or is_small or not is_run:
             return merged
         columns = joined * self.channels
         return [(start, columns, 0, 0, rows // joined, 1, columns, 1) for start, *_ in merged]
@@ -549,16 +607,19 @@ class _TileEncoder(Encoder):
         tiles = plan_in_clusters(rows, self.channels, width, self._units)
         if tiles is not None and not self._take_turns(tiles):
             return tiles, ""
-        kept = plan_in_memory(rows, self.channels, width, len(layouts) * (16 // vector), self._units)
-        if kept is None or (tiles is not None and kept.tiles >= tiles.tiles):
+        # Threads that take whole vectors have fewer of them on their way.
+        half = min(width, vector // 2)
+        kept = plan_in_memory(rows, self.channels, half, 16 // vector, len(layouts), self._units)
+        if kept is None or (tiles is not None and kept[0].tiles >= tiles.tiles):
             return tiles, ""
-        return kept, IN_MEMORY
+        return kept
 
     def _take_turns(self, tiles: Tiles) -> bool:
-        """Whether some large clusters begin when others end, as their threads need registers for vectors of floats."""
+        """Whether some large clusters begin when others end: a compute unit has two of their threadgroups, or one where
+        threads need registers for vectors of floats."""
         is_large = tiles.across * tiles.row_lanes == THREADS_OF_LARGE_CLUSTER
-        are_many = tiles.tiles * THREADGROUPS_OF_CLUSTER > RUNNING_PER_UNIT * self._units
-        return is_large and are_many and self.metal_type == "float" and (tiles.width, tiles.across) == (4, 2)
+        of_unit = 1 if self.metal_type == "float" and (tiles.width, tiles.across) == (4, 2) else 2
+        return is_large and tiles.tiles * THREADGROUPS_OF_CLUSTER > of_unit * RUNNING_PER_UNIT * self._units
 
     def _parameters(
         self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], **numbers: int

@@ -196,9 +196,10 @@ THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER = 1024, 4096
 large one has too many threads for that."""
 ROWS_AT_ONCE = 8
 """How many rows each of these threads has in its registers."""
-IN_MEMORY, KEPT_BYTES = "_in_memory", 104 << 10
-"""How the number of threads goes on in names of kernels of large clusters that have the rows in threadgroup memory, of
-which each threadgroup has so many bytes: a compute unit has two threadgroups."""
+IN_MEMORY, IN_LARGE_MEMORY = "_in_memory", "_in_large_memory"
+"""How the number of threads goes on in names of kernels of large clusters that have the rows in threadgroup memory."""
+KEPT_BYTES = {IN_MEMORY: 104 << 10, IN_LARGE_MEMORY: 208 << 10}
+"""So many each threadgroup has of it: a compute unit has two threadgroups, or one."""
 MOST_CHANNELS_AT_ONCE, MOST_CHANNELS_IN_MEMORY = 16, 32
 """That lie side by side, of such a threadgroup or cluster: a power of two of vectors, parts of these or channels."""
 
@@ -214,7 +215,7 @@ def _family_at_once(name: str, threads: int, in_memory: str = "") -> ShaderFamil
             "has_narrow_vectors": is_cluster,
             "rows_of_thread": ROWS_AT_ONCE,
             "in_memory": in_memory,
-            "kept_bytes": KEPT_BYTES if in_memory else 0,
+            "kept_bytes": KEPT_BYTES.get(in_memory, 0),
             "most_channels": MOST_CHANNELS_IN_MEMORY if in_memory else MOST_CHANNELS_AT_ONCE,
             "calls_functions": True,
             "neuron": name,
@@ -235,7 +236,7 @@ FAMILIES_AT_ONCE = {
     }
     for threads, in_memory in (
         *((threads, "") for threads in (FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER)),
-        (THREADS_OF_LARGE_CLUSTER, IN_MEMORY),
+        *((THREADS_OF_LARGE_CLUSTER, in_memory) for in_memory in KEPT_BYTES),
     )
 }
 """For images of few pixels on GPUs. Where there are no clusters, their threads are one threadgroup, for tests."""

@@ -26,7 +26,7 @@ from mpsgrad.kernels.batch_normalization_dispatch import (
     plan_tiles,
     takes_singles,
 )
-from mpsgrad.kernels.batch_normalization_families import TILE_PARAMETERS
+from mpsgrad.kernels.batch_normalization_families import IN_LARGE_MEMORY, IN_MEMORY, TILE_PARAMETERS
 from mpsgrad.kernels.normalization_encoder import NormalizationEncoder
 from mpsgrad.kernels.normalization_tiles import Tiles
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
@@ -358,8 +358,11 @@ def kernels_of_checked_case(monkeypatch, shape, dtype, seed, name):
     return functions
 
 
-def check_one_kernel(case, threads):
-    """Checks that one kernel does both halves of normalization and of its gradient, to the same bits as two."""
+def check_one_kernel(case, threads, of_gradient=None):
+    """Checks that one kernel does both halves of normalization and of its gradient, to the same bits as two.
+
+    Of the gradient's kernel the threads may be others, ``of_gradient``.
+    """
     at_once = run(case)
     check(case, at_once)
     source, gradient = mg.Image.from_array(case.x), mg.Image.from_array(case.g)
@@ -387,7 +390,7 @@ def check_one_kernel(case, threads):
         foreign = Dispatch(SimpleNamespace(name=stream.function.name), 1, statistics.buffers[:1])
         assert with_neighbours_joined([statistics, foreign]) == [statistics, foreign]
     assert re.match(f"normalize_at_once_by_{threads}", forward)
-    assert re.match(f"normalization_gradient_at_once_by_{threads}", backward)
+    assert re.match(f"normalization_gradient_at_once_by_{of_gradient or threads}", backward)
 
 
 LARGE_CLUSTERS = (
@@ -401,7 +404,19 @@ LARGE_CLUSTERS = (
     ("4096_in_memory", (4, 26, 41, 127)),
     ("4096_in_memory", (11, 12, 21, 315)),
     ("4096_in_memory", (2, 54, 82, 114)),
+    # Behind single channels that are long, and where clusters with registers would take turns.
+    ("4096_in_memory", (3, 25, 44, 937)),
+    ("4096_in_memory", (2, 25, 39, 533)),
+    # More pixels.
+    ("4096_in_memory", (1, 50, 66, 700)),
 )
+LARGEST_CLUSTERS = (
+    (np.float32, (4, 35, 70, 212)),
+    (np.float32, (1, 60, 100, 399)),
+    (np.float16, (6, 39, 34, 398)),
+    (np.float16, (1, 100, 92, 331)),
+)
+"""Of gradients, for which threadgroups have all memory of a compute unit; images alone take half of it."""
 
 
 @pytest.mark.parametrize(("threads", "shape"), LARGE_CLUSTERS)
@@ -415,16 +430,46 @@ def test_large_clusters(device, threads, shape, name, dtype):
     check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), threads)
 
 
+@pytest.mark.parametrize(("dtype", "shape"), LARGEST_CLUSTERS)
+@pytest.mark.parametrize("name", [None, "relu"])
+def test_gradients_in_all_memory_of_a_compute_unit(device, shape, name, dtype):
+    if not device.has_clusters:
+        pytest.skip("the device has no clusters")
+    case = Case.draw(shape, dtype, seed=15, neuron=name and mg.NeuronDescriptor(name, 0.25))
+    check_one_kernel(case, "4096_in_memory", "4096_in_large_memory")
+
+
+@pytest.mark.parametrize("shape", [(1, 100, 92, 331), (6, 39, 34, 398)])
+def test_images_in_all_memory_of_a_compute_unit(device, monkeypatch, shape):
+    if not device.has_clusters:
+        pytest.skip("the device has no clusters")
+    functions = kernels_of_checked_case(monkeypatch, shape, np.float32, 15, None)
+    assert functions[0].startswith("batch_statistics_at_once_by_4096_in_large_memory")
+
+
+def clusters_of(monkeypatch, metal_type, shape, images):
+    """The threads of the clusters that normalize such an image on an H200, or its gradient if two are read."""
+    monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
+    encoder = object.__new__(batch_normalization_dispatch._TileEncoder)
+    count, height, width, encoder.channels = shape
+    encoder.metal_type, row = metal_type, width * encoder.channels
+    layout = (0, encoder.channels, row, height * row, width, height, encoder.channels, count)
+    tiles, in_memory = encoder._clusters(math.prod(shape[:3]), [layout] * images)
+    return tiles and f"{tiles.across * tiles.row_lanes}{in_memory}"
+
+
 @pytest.mark.parametrize(("threads", "shape"), LARGE_CLUSTERS)
-@pytest.mark.parametrize("vector", [4, 8])
-def test_large_clusters_are_planned_for_an_h200(threads, shape, vector):
-    rows, channels = math.prod(shape[:3]), shape[3]
-    width, units = math.gcd(vector, channels), 132
-    in_registers = plan_in_clusters(rows, channels, width, units)
-    in_memory = plan_in_memory(rows, channels, width, 2 * (16 // vector), units)
-    tiles = in_registers if threads == "4096" else in_memory
-    assert (in_registers is None) == (threads == "4096_in_memory")
-    assert tiles is not None and tiles.across * tiles.row_lanes == 4096
+@pytest.mark.parametrize("metal_type", ["float", "half"])
+@pytest.mark.parametrize("images", [1, 2])
+def test_large_clusters_are_planned_for_an_h200(monkeypatch, threads, shape, metal_type, images):
+    assert clusters_of(monkeypatch, metal_type, shape, images) == threads
+
+
+@pytest.mark.parametrize(("dtype", "shape"), LARGEST_CLUSTERS)
+def test_gradients_that_fit_in_all_memory_of_a_compute_unit_are_planned_for_an_h200(monkeypatch, dtype, shape):
+    metal_type = "float" if dtype == np.float32 else "half"
+    planned = [clusters_of(monkeypatch, metal_type, shape, images) for images in (1, 2)]
+    assert planned == ["4096_in_memory", "4096_in_large_memory"]
 
 
 @pytest.mark.usefixtures("shaders_of_gpus")
@@ -470,12 +515,12 @@ class TestTheShadersOfGPUs:
     def test_offsets_clip_rect_and_channel_ranges(self, offset):
         test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
 
-    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 40, 31)])
+    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 40, 31), (2, 60, 50, 34)])
     @pytest.mark.parametrize("name", [None, "prelu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_pixels_are_joined_where_channels_are_no_vectors(self, monkeypatch, shape, name, dtype):
-        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_ROWS_JOINED", 0)
-        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
+        for fewest in ("ROWS_JOINED", "VALUES_JOINED", "CHANNELS_JOINED", "ROWS_OF_PAIRS_JOINED"):
+            monkeypatch.setattr(batch_normalization_dispatch, f"FEWEST_{fewest}", 0)
         functions = kernels_of_checked_case(monkeypatch, shape, dtype, 14, name)
         assert {name for name in functions if not name.startswith("merge")} == {
             f"{name}_of_joined_pixels"
@@ -508,6 +553,51 @@ class TestTheShadersOfGPUs:
             for name in ("normalize", "normalization_gradient_sums", "normalization_gradient")
         }
 
+    @gpu_forms.of_halves
+    @pytest.mark.parametrize(
+        ("shape", "endings"),
+        [
+            ((1, 101, 163, 24), ("pairs", "vectors", "pairs", "vectors")),
+            ((1, 81, 82, 64), ("fours", "fours", "vectors", "fours")),
+            ((1, 41, 101, 264), ("vectors", "vectors", "vectors", "fours")),
+        ],
+    )
+    @pytest.mark.parametrize("name", [None, "prelu"])
+    def test_threads_take_as_much_of_a_vector_of_halves_as_is_fastest(self, monkeypatch, shape, endings, name):
+        monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_add_at_once", lambda *arguments: False)
+        monkeypatch.setattr(batch_normalization_dispatch, "takes_singles", lambda *sizes, **kinds: False)
+        functions = kernels_of_checked_case(monkeypatch, shape, np.float16, 17, name)
+        names = "batch_statistics", "normalize", "normalization_gradient_sums", "normalization_gradient"
+        assert [function for function in functions if not function.startswith("merge")] == [
+            f"{function}_of_{ending}" for function, ending in zip(names, endings, strict=True)
+        ]
+
+    @pytest.mark.parametrize(
+        "channels, images, adds_up, small, large",
+        [(47, 1, True, 2, 8), (48, 1, True, 4, 8), (256, 1, True, 4, 8), (257, 1, True, 8, 8)]
+        + [(47, 2, True, 2, 8), (48, 2, True, 8, 8), (47, 1, False, 8, 8), (48, 1, False, 4, 8)]
+        + [(257, 1, False, 8, 8), (47, 2, False, 8, 8), (48, 2, False, 4, 4), (257, 2, False, 4, 4)],
+    )
+    def test_parts_of_vectors_of_halves(self, channels, images, adds_up, small, large):
+        most = (1 << 23) // channels
+        for rows, expected in ((most, small), (most + 1, large)):
+            assert batch_normalization_dispatch.width_of_halves(rows, channels, images, adds_up) == expected
+
+    @pytest.mark.parametrize(("channels", "width", "tiles"), [(128, 4, 1), (132, 4, 3), (128, 1, 1), (129, 1, 3)])
+    def test_rows_of_512_bytes_are_written_whole(self, channels, width, tiles):
+        assert plan_tiles(802816, channels, width, 4, 132, None).tiles == tiles
+
+    @pytest.mark.parametrize(
+        "channels, pixels, joined",
+        [(302, 13314, 2), (298, 13314, 1), (302, 13312, 1), (302, 13315, 1), (304, 13314, 1)],
+    )
+    def test_pixels_of_many_channels_are_joined_where_two_fit(self, monkeypatch, device, channels, pixels, joined):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
+        encoder = object.__new__(batch_normalization_dispatch._TileEncoder)
+        encoder.device, encoder.metal_type, encoder.channels = device, "float", channels
+        ((_, _, _, _, rows, _, columns, _),) = encoder._merged([(0, channels, 0, 0, pixels, 1, channels, 1)])
+        assert (rows, columns) == (pixels // joined, channels * joined)
+
     @pytest.mark.parametrize(
         "start, pixel, pixels, joined",
         [(0, 7, 12000, 4), (28, 7, 12000, 4), (0, 7, 10400, 1), (7, 7, 12000, 1), (0, 8, 12000, 1), (0, 7, 12001, 1)],
@@ -524,6 +614,12 @@ class TestTheShadersOfGPUs:
     def test_images_of_few_pixels_are_normalized_at_once(self, shape, name):
         """By one kernel for one or two vectors or channels of a threadgroup, to the same bits as by two."""
         check_one_kernel(Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25)), "(128|256)")
+
+    @pytest.mark.parametrize("name", [None, "relu"])
+    def test_images_of_long_channels_are_normalized_at_once(self, monkeypatch, name):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_LONG_CHANNELS", 0)
+        case = Case.draw((2, 20, 20, 5), seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25))
+        check_one_kernel(case, "(128|256)")
 
     @pytest.mark.parametrize(
         "shape",
@@ -584,7 +680,10 @@ class TestTheShadersOfGPUs:
             (6272, 272, 8, (4, 4, 1024, 17)),
             (6272, 304, 8, None),
             (13992, 112, 8, (8, 2, 2048, 7)),
-            (4512, 116, 4, (4, 4, 1024, 8)),
+            (4512, 116, 4, (2, 4, 1024, 15)),
+            (6000, 72, 4, (2, 4, 1024, 9)),
+            (6000, 212, 4, (4, 4, 1024, 14)),
+            (4000, 212, 4, (2, 8, 512, 14)),
             (14336, 40, 4, (4, 2, 2048, 5)),
             (14337, 40, 4, None),
             (4512, 118, 2, (2, 4, 1024, 15)),
@@ -607,32 +706,38 @@ class TestTheShadersOfGPUs:
         assert (tiles and (tiles.width, tiles.across, tiles.row_lanes, tiles.tiles)) == expected
 
     @pytest.mark.parametrize(
-        "rows, channels, width, channel_bytes, expected",
+        "rows, channels, width, element_bytes, images, expected",
         [
-            (8680, 99, 1, 2, (8, 512, 13)),
-            (7776, 127, 1, 4, (16, 256, 8)),
-            (2772, 315, 1, 8, (32, 128, 10)),
-            (6864, 309, 1, 4, (16, 256, 20)),
-            (4410, 353, 1, 8, None),
-            (6460, 432, 8, 2, (4, 1024, 14)),
-            (6460, 344, 8, 4, None),
-            (9648, 216, 8, 4, (2, 2048, 14)),
-            (10400, 114, 2, 4, (4, 1024, 15)),
-            (10401, 114, 2, 4, None),
-            (11200, 105, 1, 2, (8, 512, 14)),
-            (11316, 125, 1, 2, (16, 256, 8)),
-            (11200, 105, 1, 4, None),
-            (12001, 105, 1, 2, None),
-            (2208, 960, 4, 8, (8, 512, 30)),
-            (2208, 961, 1, 8, None),
-            (1025, 33, 1, 2, (8, 512, 5)),
-            (1024, 33, 1, 2, None),
-            (1025, 32, 1, 2, None),
+            (8680, 99, 1, 2, 1, (8, 512, 13, IN_MEMORY)),
+            (7776, 127, 1, 2, 2, (16, 256, 8, IN_MEMORY)),
+            (2772, 315, 1, 4, 2, (32, 128, 10, IN_MEMORY)),
+            (6864, 309, 1, 4, 1, (32, 128, 10, IN_LARGE_MEMORY)),
+            (4410, 353, 1, 4, 2, (32, 128, 12, IN_LARGE_MEMORY)),
+            (6460, 432, 4, 2, 1, (8, 512, 14, IN_MEMORY)),
+            (6460, 344, 4, 2, 2, (8, 512, 11, IN_MEMORY)),
+            (9648, 216, 4, 2, 2, (4, 1024, 14, IN_MEMORY)),
+            (9800, 212, 2, 4, 2, (8, 512, 14, IN_LARGE_MEMORY)),
+            (10400, 399, 1, 2, 2, (32, 128, 13, IN_LARGE_MEMORY)),
+            (10401, 399, 1, 2, 2, None),
+            (10400, 114, 2, 4, 1, (4, 1024, 15, IN_MEMORY)),
+            (10401, 114, 2, 4, 1, None),
+            (13312, 212, 2, 4, 1, (8, 512, 14, IN_MEMORY)),
+            (13313, 212, 2, 4, 1, None),
+            (13312, 212, 2, 2, 2, None),
+            (13312, 300, 4, 2, 1, (8, 512, 10, IN_MEMORY)),
+            (13000, 254, 2, 2, 1, None),
+            (11200, 105, 1, 2, 1, (8, 512, 14, IN_MEMORY)),
+            (12001, 105, 1, 2, 1, None),
+            (2208, 960, 2, 4, 2, (16, 256, 30, IN_MEMORY)),
+            (2208, 961, 1, 4, 2, None),
+            (1025, 33, 1, 2, 1, (8, 512, 5, IN_MEMORY)),
+            (1024, 33, 1, 2, 1, None),
+            (1025, 32, 1, 2, 1, None),
         ],
     )
-    def test_clusters_keep_in_memory_what_fits_there(self, rows, channels, width, channel_bytes, expected):
-        tiles = plan_in_memory(rows, channels, width, channel_bytes, 132)
-        assert (tiles and (tiles.across, tiles.row_lanes, tiles.tiles)) == expected
+    def test_clusters_keep_in_memory_what_fits_there(self, rows, channels, width, element_bytes, images, expected):
+        plan = plan_in_memory(rows, channels, width, element_bytes, images, 132)
+        assert (plan and (plan[0].across, plan[0].row_lanes, plan[0].tiles, plan[1])) == expected
 
     @pytest.mark.parametrize(
         "metal_type, tiles, expected",
