@@ -114,6 +114,7 @@ TESTS = {
     "gram_matrix_gradient_matrices": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_in_place": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_of_few_channels": ("tests/kernels/test_gram_matrix.py",),
+    "gram_matrix_tiles": ("tests/kernels/test_gram_matrix.py",),
     "loss": ("tests/kernels/test_loss.py",),
     "loss_elements": ("tests/kernels/test_loss_elements.py", "tests/kernels/test_forward_loss.py"),
     "loss_scale": ("tests/kernels/test_loss_scale.py",),

@@ -284,6 +284,16 @@ _GPU = Tiling(
 
 _NVIDIA = replace(
     _GPU,
+    costs={
+        **_COSTS,
+        ("gram", "float"): Costs(
+            0.29, 0.0025, 1.7, steps_at_ends=1.3, sum_time=0.5, split_time=0.007, value_time=1.1e-6, fewest_steps=1
+        ),
+        # They have no splits.
+        ("gram_gradient", "float"): _COMMON_COSTS._replace(
+            latency=0.37, copy_latency=0.0042, steps_at_ends=0, fewest_steps=LARGEST_ELEMENT_COUNT
+        ),
+    },
     tiles={
         **_GPU.tiles,
         ("gather", "float"): (
@@ -302,6 +312,12 @@ _NVIDIA = replace(
             Tile(16, 128, 32, 16, 32, 0.5, 5),
             Tile(128, 16, 32, 32, 16, 0.5, 5),
             Tile(16, 32, 32, 16, 32, 0.45, 16),
+        ),
+        ("gram", "float"): (Tile(64, 64, 16, 32, 32, 1.15, 5, stages=3),),
+        ("gram_gradient", "float"): (
+            Tile(128, 64, 16, 64, 32, 0.93, 1, stages=3),
+            Tile(64, 64, 16, 32, 32, 0.83, 6, stages=3),
+            Tile(32, 64, 16, 32, 16, 0.83, 10, stages=3),
         ),
         ("gather", "half"): (
             Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
@@ -353,7 +369,7 @@ _NVIDIA_9_0 = replace(
         ("gram_gradient", "half"): (_in_place(128, 128, 2, 2.45, 2), _in_place(128, 64, 3, 2.25, 2)),
     },
     costs={
-        **_COSTS,
+        **_NVIDIA.costs,
         ("gram", "half"): Costs(
             0.12, 0.0, 4.0, steps_at_ends=9, sum_time=1.5, split_time=0.008, value_time=8.6e-7, fewest_steps=1
         ),
@@ -374,6 +390,8 @@ _CPU = Tiling(
         ("weights", "half"): (_SMALL_HALF_WEIGHTS_TILE,),
         ("planes", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 1),),
         ("gram", "half"): (_in_place(64, 64, 4, 1.0, 1),),
+        ("gram", "float"): (Tile(64, 64, 16, 32, 32, 1.0, 1, stages=3),),
+        ("gram_gradient", "float"): (Tile(64, 64, 16, 32, 32, 1.0, 1, stages=3),),
         ("gram_gradient", "half"): (_in_place(128, 64, 3, 1.0, 1),),
     },
     products={"float": 1e9, "half": 1e9},

@@ -136,7 +136,8 @@ def _uses_tiles(
     command_buffer: CommandBuffer, metal_type: str, source: ImagePart, fewest_in_place: int = FEW_CHANNELS + 1
 ) -> bool:
     start, pixel, _, image, _, _, channels, _ = source.layout
-    is_in_place = metal_type == "half" and channels % 2 == 0 and in_place.has_tiles(command_buffer.device.tiling)
+    has_tiles = in_place.has_tiles(command_buffer.device.tiling, metal_type)
+    is_in_place = metal_type == "half" and channels % 2 == 0 and has_tiles
     fewest = FEWEST_PRODUCTS_IN_PLACE if is_in_place else FEWEST_PRODUCTS
     takes_fours = is_in_place and not any(number % 4 for number in (start, pixel, image, channels))
     return (
@@ -151,25 +152,25 @@ def _add_products_of_tiles(
 ) -> None:
     device = command_buffer.device
     start, pixel, _, image, width, height, channels, images = source.layout
-    if metal_type == "half":
-        plan = in_place.plan_products(source.layout, destination.layout, alpha, device.tiling, device.compute_units)
-        if plan is not None:
-            _add_products_in_place(command_buffer, alpha, plan, source.buffer, destination, images)
-            return
+    where = device.tiling, device.compute_units
+    plan = in_place.plan_products(metal_type, source.layout, destination.layout, alpha, *where)
+    if plan is not None:
+        _add_products_in_place(command_buffer, alpha, metal_type, plan, source.buffer, destination, images)
+        return
     pixels, values, row_stride = width * height, source.buffer, channels
     each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
-    of_weights = tiles.plan_products_of_channels(each, metal_type, device.tiling, device.compute_units)
+    of_weights = tiles.plan_products_of_channels(each, metal_type, *where)
     padding, units = Padding(source.layout, metal_type), device.compute_units or ASSUMED_COMPUTE_UNITS
     if metal_type == "half":
-        plan = in_place.plan_products(padding.destination, None, alpha, device.tiling, device.compute_units)
+        plan = in_place.plan_products(metal_type, padding.destination, None, alpha, *where)
         if plan is not None and plan.time + padding.time(units) < TIME_WITHOUT_VECTORS * of_weights.time:
             (copy,) = add_paddings(command_buffer, [source.buffer], [padding])
-            _add_products_in_place(command_buffer, alpha, plan, copy, destination, images)
+            _add_products_in_place(command_buffer, alpha, metal_type, plan, copy, destination, images)
             return
     elif channels % 2 or pixel % 2:
         _, _, _, step, *_, padded, _ = padding.destination
         of_padded = tiles.plan_products_of_channels(
-            (0, padded, step, step, pixels, 1, padded, images), metal_type, device.tiling, device.compute_units
+            (0, padded, step, step, pixels, 1, padded, images), metal_type, *where
         )
         if of_padded.time + padding.time(units) < TIME_WITHOUT_VECTORS * of_weights.time:
             (values,) = add_paddings(command_buffer, [source.buffer], [padding])
@@ -191,6 +192,7 @@ def _add_products_of_tiles(
 def _add_products_in_place(
     command_buffer: CommandBuffer,
     alpha: float,
+    metal_type: str,
     plan: in_place.Plan,
     source: Buffer,
     destination: ImagePart,
@@ -199,7 +201,7 @@ def _add_products_in_place(
     device = command_buffer.device
     parts = command_buffer.scratch(4 * (plan.splits * images * plan.split_stride if plan.leaves_parts else 1))
     command_buffer.add_dispatch(
-        plan.family.function(device, plan.kernel, "half"),
+        plan.family.function(device, plan.kernel, metal_type),
         plan.threadgroups,
         source,
         parts,
@@ -208,7 +210,7 @@ def _add_products_in_place(
     )
     if plan.leaves_parts:
         sums = parts, plan.splits, plan.split_stride, plan.row_stride
-        _add_sums_of_squares(command_buffer, alpha, "half", sums, destination)
+        _add_sums_of_squares(command_buffer, alpha, metal_type, sums, destination)
 
 
 def _add_sums_of_squares(
@@ -315,31 +317,27 @@ def _add_product_with_terms(
 ) -> None:
     """``add_gradient`` in tiles. A packed weight is the sum of two numbers; halves stay apart, and are not rounded."""
     device = command_buffer.device
-    layouts = gradient.layout, source.layout, destination.layout
-    is_half = metal_type == "half"
-    of_halves = in_place.plan_gradient(*layouts, alpha, device.tiling, device.compute_units) if is_half else None
-    if of_halves is not None:
-        command_buffer.add_dispatch(
-            of_halves.family.function(device, of_halves.kernel, metal_type),
-            of_halves.threadgroups,
-            gradient.buffer,
-            source.buffer,
-            destination.buffer,
-            device.constant_buffer(of_halves.parameters),
-        )
-        return
-    plan = tiles.plan_products_with_matrices(
-        source.layout, destination.layout, metal_type, device.tiling, device.compute_units
-    )
-    assert plan.packing is not None
+    where = device.tiling, device.compute_units
     first, column, _, step, *_, channels, images = gradient.layout
+    squares = ceiling_divide(channels, LANES)
+    # Own tiles take halves as they lie, and floats as they are packed.
+    as_packed = 0, LANES, 0, squares * channels * LANES, channels, channels, channels, images
+    matrices = gradient.layout if metal_type == "half" else as_packed
+    own = in_place.plan_gradient(metal_type, matrices, source.layout, destination.layout, alpha, *where)
+    if own is not None and metal_type == "half":
+        _add_gradient_in_tiles(command_buffer, metal_type, own, gradient.buffer, source, destination)
+        return
+    gather = tiles.plan_products_with_matrices(source.layout, destination.layout, metal_type, *where)
+    assert gather.packing is not None
+    if own is not None and gather.time <= own.time:
+        own = None
+    weight_rows = channels * images * (1 if metal_type == "half" else squares)
+    count = gather.packing.count if own is None else weight_rows * LANES
     if metal_type == "half":
-        padded = ceiling_divide(channels, HALVES_AT_ONCE) * HALVES_AT_ONCE
-        rows, weight_rows = channels * images, channels * images
+        padded, rows = ceiling_divide(channels, HALVES_AT_ONCE) * HALVES_AT_ONCE, weight_rows
         threadgroups = ceiling_divide(rows * padded, TERMS_THREADS)
     else:
-        squares = ceiling_divide(channels, LANES)
-        padded, rows, weight_rows = squares * LANES, plan.packing.count // LANES, channels * images * squares
+        padded, rows = squares * LANES, count // LANES
         zeros = (rows - weight_rows) * LANES
         threadgroups = images * squares**2 + ceiling_divide(zeros, 4 * TERMS_THREADS)
     parameters = TERMS_PARAMETERS.pack(
@@ -352,7 +350,7 @@ def _add_product_with_terms(
         weight_rows=weight_rows,
         scale=alpha,
     )
-    packed = command_buffer.scratch(4 * plan.packing.count)
+    packed = command_buffer.scratch(4 * count)
     command_buffer.add_dispatch(
         FAMILY.function(device, "pack_terms", metal_type),
         threadgroups,
@@ -360,4 +358,26 @@ def _add_product_with_terms(
         packed,
         device.constant_buffer(parameters),
     )
-    add_planned_gather(command_buffer, plan, metal_type, source, destination, [packed])
+    if own is not None:
+        _add_gradient_in_tiles(command_buffer, metal_type, own, packed, source, destination)
+    else:
+        add_planned_gather(command_buffer, gather, metal_type, source, destination, [packed])
+
+
+def _add_gradient_in_tiles(
+    command_buffer: CommandBuffer,
+    metal_type: str,
+    plan: in_place.Plan,
+    matrices: Buffer,
+    source: ImagePart,
+    destination: ImagePart,
+) -> None:
+    device = command_buffer.device
+    command_buffer.add_dispatch(
+        plan.family.function(device, plan.kernel, metal_type),
+        plan.threadgroups,
+        matrices,
+        source.buffer,
+        destination.buffer,
+        device.constant_buffer(plan.parameters),
+    )

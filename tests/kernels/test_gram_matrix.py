@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -54,8 +55,8 @@ def check(x: np.ndarray, g: np.ndarray) -> None:
     assert_within(dx, expected, error_bound(dtype, 2 * channels + 4, magnitude, expected), name="gradient")
 
 
-def names_of_checked_gradient(shape: tuple[int, ...], dtype: Any) -> list[str]:
-    """The kernels that make the gradient of such an image, after a look at their numbers."""
+def names_of_checked_kernels(shape: tuple[int, ...], dtype: Any) -> tuple[list[str], list[str]]:
+    """Those that make the Gram matrix of such an image, and its gradient, after a look at their numbers."""
     rng = np.random.default_rng(shape[3])
     x, g = (rng.standard_normal(each).astype(dtype) for each in (shape, (shape[0], 1, shape[3], shape[3])))
     check(x, g)
@@ -64,7 +65,8 @@ def names_of_checked_gradient(shape: tuple[int, ...], dtype: Any) -> list[str]:
         _, state = mg.GramMatrixCalculation().encode(commands, source, return_state=True)
         before = len(commands._dispatches)
         mg.GramMatrixCalculationGradient().encode(commands, mg.Image.from_array(g), source, state)
-        return [each.function.name for each in commands._dispatches[before:]]
+        names = [each.function.name for each in commands._dispatches]
+        return names[:before], names[before:]
 
 
 def use_tiles(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,7 @@ class TestTheShadersOfGPUs:
     def test_gradients_in_blocks_of_each_width(self, shape, dtype, monkeypatch):
         use_blocks(monkeypatch, 1)
         ending = {16: "fours", 48: "fours", 22: "pairs", 2: "pairs"}.get(shape[3], "singles")
-        assert names_of_checked_gradient(shape, dtype) == [f"gram_matrix_gradient_in_blocks_of_{ending}"]
+        assert names_of_checked_kernels(shape, dtype)[1] == [f"gram_matrix_gradient_in_blocks_of_{ending}"]
 
     @pytest.mark.parametrize(
         ("shape", "ending"),
@@ -159,7 +161,7 @@ class TestTheShadersOfGPUs:
         ],
     )
     def test_gradients_of_halves_in_blocks_that_are_multiplied_as_matrices(self, shape, ending):
-        assert names_of_checked_gradient(shape, np.float16) == [f"gram_matrix_gradient_of_{ending}"]
+        assert names_of_checked_kernels(shape, np.float16)[1] == [f"gram_matrix_gradient_of_{ending}"]
 
     @pytest.mark.parametrize(
         ("metal_type", "channels", "stride", "ending"),
@@ -200,27 +202,47 @@ class TestTheShadersOfGPUs:
         x, g = (rng.standard_normal((2, *each, channels)).astype(dtype) for each in ((23, 25), (1, channels)))
         check(x, g)
 
-    @gpu_forms.of_halves
-    @pytest.mark.parametrize(("kind", "tile"), sorted(gram_matrix_tiles.FAMILIES))
+    @pytest.mark.parametrize(
+        ("kind", "metal_type", "tile"),
+        [
+            pytest.param(*key, marks=() if key[1] == "float" or gpu_forms.HALVES else pytest.mark.nightly)
+            for key in sorted(gram_matrix_tiles.FAMILIES)
+        ],
+    )
     @pytest.mark.parametrize("shape", [(3, 5, 27, 200), (1, 23, 25, 132), (2, 33, 24, 70)])
-    def test_each_tile_of_halves(self, shape, kind, tile, monkeypatch):
+    def test_each_tile(self, shape, kind, metal_type, tile, monkeypatch):
         use_tiles(monkeypatch)
-        of_one = replace(tiling("cpu"), tiles={**tiling("cpu").tiles, (kind, "half"): (tile,)})
+        of_one = replace(tiling("cpu"), tiles={**tiling("cpu").tiles, (kind, metal_type): (tile,)})
         monkeypatch.setattr(gram_matrix_tiles, "tiling", lambda name: of_one)
         for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
             plan.cache_clear()
-        rng = np.random.default_rng(4)
-        x, g = (rng.standard_normal(each).astype(np.float16) for each in (shape, (shape[0], 1, shape[3], shape[3])))
-        check(x, g)
+        others = convolution_tiles.plan_products_with_matrices
+        slow = lambda *arguments: replace(others(*arguments), time=math.inf)  # noqa: E731
+        monkeypatch.setattr(convolution_tiles, "plan_products_with_matrices", slow)
+        forward, backward = names_of_checked_kernels(shape, np.float16 if metal_type == "half" else np.float32)
+        names, name = (backward, "gradient") if kind == "gram_gradient" else (forward, "products")
+        assert any(each.startswith(f"gram_matrix_{name}_{tile.name}_by") for each in names)
         for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
             plan.cache_clear()
+
+    @pytest.mark.parametrize("time", [0.0, math.inf])
+    def test_gradients_of_floats_are_made_in_the_faster_tiles(self, time, monkeypatch):
+        use_tiles(monkeypatch)
+        others = convolution_tiles.plan_products_with_matrices
+        of_time = lambda *arguments: replace(others(*arguments), time=time)  # noqa: E731
+        monkeypatch.setattr(convolution_tiles, "plan_products_with_matrices", of_time)
+        monkeypatch.setattr(gram_matrix_tiles, "tiling", lambda name: tiling("cpu"))
+        gram_matrix_tiles.plan_gradient.cache_clear()
+        _, (packing, *products) = names_of_checked_kernels((2, 9, 13, 70), np.float32)
+        gram_matrix_tiles.plan_gradient.cache_clear()
+        assert packing == "pack_terms" and products[0].startswith("gram_matrix_gradient") == (time > 0.0)
 
     @gpu_forms.of_halves
     @pytest.mark.parametrize("shape", [(3, 5, 27, 33), (1, 23, 25, 131), (4, 9, 7, 25)])
     def test_odd_channels_are_copied_to_whole_vectors(self, shape, monkeypatch):
         use_tiles(monkeypatch)
         monkeypatch.setattr(Padding, "time", lambda *_: -1e9)
-        tiles = tuple(tile for kind, tile in sorted(gram_matrix_tiles.FAMILIES) if kind == "gram")
+        tiles = tuple(tile for *key, tile in sorted(gram_matrix_tiles.FAMILIES) if key == ["gram", "half"])
         of_gram = replace(tiling("cpu"), tiles={**tiling("cpu").tiles, ("gram", "half"): tiles})
         monkeypatch.setattr(gram_matrix_tiles, "tiling", lambda name: of_gram)
         for plan in (gram_matrix_tiles.plan_products, convolution_tiles.plan_products_with_matrices):
@@ -238,8 +260,12 @@ class TestTheShadersOfGPUs:
             plan.cache_clear()
 
     @pytest.mark.parametrize("shape", [(3, 5, 27, 33), (1, 23, 25, 70)])
-    def test_single_floats_are_copied_to_whole_vectors(self, shape, monkeypatch):
+    def test_single_floats_are_copied_to_whole_vectors_where_gram_matrices_have_no_tiles(self, shape, monkeypatch):
         use_tiles(monkeypatch)
+        without = replace(tiling("cpu"), tiles={})
+        monkeypatch.setattr(gram_matrix_tiles, "tiling", lambda name: without)
+        for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
+            plan.cache_clear()
         monkeypatch.setattr(Padding, "time", lambda *_: 0.0)
         x = np.random.default_rng(6).standard_normal(shape).astype(np.float32)
         check(x, np.ones((shape[0], 1, shape[3], shape[3]), np.float32))
@@ -247,6 +273,8 @@ class TestTheShadersOfGPUs:
             mg.GramMatrixCalculation().encode(commands, mg.Image.from_array(x))
             *copies, products, _ = (each.function.name for each in commands._dispatches)
         assert copies == ["pad_channels_by_1"] * (shape[3] % 2) and products[-4:] == ("_4_4" if copies else "_2_2")
+        for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
+            plan.cache_clear()
 
 
 def test_a_view_of_channels_and_an_archive():
