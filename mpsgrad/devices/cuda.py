@@ -141,11 +141,11 @@ def _driver_version(capability: tuple[int, int]) -> str:
     )
 
 
-def _arithmetic(options: CompileOptions | None) -> Mapping[str, Any]:
+def _arithmetic(options: CompileOptions | None, asks_for_safe_math: bool = False) -> Mapping[str, Any]:
     """What NVRTC is told of the precision of arithmetic."""
     if options is None:
         return OWN_MATH
-    return FAST_MATH if options.fast_math else STRICT_MATH
+    return FAST_MATH if options.fast_math and not asks_for_safe_math else STRICT_MATH
 
 
 class _Context:
@@ -409,7 +409,8 @@ class CUDADevice(Device):
         if kept is None or cubin is None:
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "cuda", name, options, launch, includes)
-            stored = cache_name(translation.source, self.architecture, _arithmetic(options))
+            math = _arithmetic(options, translation.asks_for_safe_math)
+            stored = cache_name(translation.source, self.architecture, math)
             cubin = cache.load(stored) or self._build(translation, source, name, options, stored)
             kept = translations.KeptTranslation(stored, translation.kernels)
             translations.store(kept_name, kept, includes)
@@ -429,7 +430,8 @@ class CUDADevice(Device):
     def _build(
         self, translation: Translation, source: str, name: str, options: CompileOptions | None, stored: str
     ) -> bytes:
-        cubin, _ = compile_cubin(translation, source, name, self.architecture, _arithmetic(options))
+        math = _arithmetic(options, translation.asks_for_safe_math)
+        cubin, _ = compile_cubin(translation, source, name, self.architecture, math)
         cache.store(stored, cubin)
         return cubin
 

@@ -263,28 +263,30 @@ class OpenCLDevice(Device):
     def _compile(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> OpenCLLibrary:
         kept_name = self._translation_name(source, name, options, launch)
         kept = translations.load(kept_name, options.resolve if options is not None else None)
-        build_options = _build_options(options)
         program = self._from_binary(cache.load(kept.program)) if kept is not None and kept.program else None
         if kept is None or not (program or kept.source):
             if options is not None:
                 self._compiler_of(source).start()
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "opencl", name, options, launch, includes)
+            safe_math = translation.asks_for_safe_math
+            build_options = _build_options(options, safe_math)
             if options is not None:
                 # Is made while the compiler's process still begins.
                 _ = self.queue
             if any(signature.part for signature in translation.kernels.values()):
                 self._expect(translation, source, build_options, 1)
                 self._require_no_errors(translation, source, name, build_options)
-                kept = translations.KeptTranslation("", translation.kernels, translation.source)
+                kept = translations.KeptTranslation("", translation.kernels, translation.source, safe_math)
             else:
                 program, stored = self._program(translation, source, name, build_options, options is not None)
-                kept = translations.KeptTranslation(stored, translation.kernels)
+                kept = translations.KeptTranslation(stored, translation.kernels, "", safe_math)
             translations.store(kept_name, kept, includes)
             if options is not None:
                 device = (self.name, self.driver_version)
                 opencl_early.remember(_kind(source), self._compiler_of(source), device)
         divided = Translation(kept.source, kept.kernels)
+        build_options = _build_options(options, kept.asks_for_safe_math)
         asked: set[int] = set()
 
         def program_of(part: int) -> pyopencl.Program:
@@ -339,7 +341,7 @@ class OpenCLDevice(Device):
         """
         translation = translations.translated(source, "opencl", name, options, "row", options.resolve)
         try:
-            self._compiler.find_errors(translation.source, _build_options(options))
+            self._compiler.find_errors(translation.source, _build_options(options, translation.asks_for_safe_math))
         except CompilerRefusal as refusal:
             entries = parse_compiler_log(str(refusal), "opencl", translation, source)
             errors = list(dict.fromkeys(entry for entry in entries if entry.severity == "error"))
@@ -525,7 +527,7 @@ def _options_of_part(build_options: Sequence[str], part: int) -> Sequence[str]:
     return (*build_options, f"-D{PART_MACRO}={part}")
 
 
-def _build_options(options: CompileOptions | None) -> Sequence[str]:
+def _build_options(options: CompileOptions | None, asks_for_safe_math: bool = False) -> Sequence[str]:
     if options is None:
         return BUILD_OPTIONS
-    return FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
+    return FAST_MATH_OPTIONS if options.fast_math and not asks_for_safe_math else STRICT_MATH_OPTIONS

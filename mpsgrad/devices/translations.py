@@ -32,12 +32,14 @@ _LOADED = time.time_ns()
 class KeptTranslation:
     """``program`` is the name of the compiled program in the cache, ``kernels`` are the signatures by name.
 
-    ``source`` is the translated text instead, where its parts are compiled at their first use.
+    ``source`` is the translated text instead, where its parts are compiled at their first use. ``asks_for_safe_math``
+    is the translation's.
     """
 
     program: str
     kernels: dict[str, KernelSignature]
     source: str = ""
+    asks_for_safe_math: bool = False
 
 
 class Includes:
@@ -100,7 +102,8 @@ def load(name: str | None, resolve: Resolve | None) -> KeptTranslation | None:
             if _digest(resolve(included, quoted) if resolve is not None else None) != digest:
                 return None
         kernels = [_signature(signature) for signature in entry["kernels"]]
-        return KeptTranslation(str(entry["program"]), {kernel.name: kernel for kernel in kernels}, str(entry["source"]))
+        by_name = {kernel.name: kernel for kernel in kernels}
+        return KeptTranslation(str(entry["program"]), by_name, str(entry["source"]), bool(entry["safe_math"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -115,14 +118,16 @@ def store(name: str | None, kept: KeptTranslation, includes: Includes) -> None:
         "includes": includes.found,
         "kernels": kernels,
         "source": kept.source,
+        "safe_math": kept.asks_for_safe_math,
     }
     cache.store(name, json.dumps(entry).encode())
 
 
 def _signature(fields: dict) -> KernelSignature:
     arguments = tuple(Argument(**argument) for argument in fields["arguments"])
-    unset = tuple(fields["unset_constants"])
-    return KernelSignature(**{**fields, "arguments": arguments, "unset_constants": unset})
+    lists = ("unset_constants", "required_threadgroup")
+    tuples = {name: tuple(fields[name]) for name in lists if fields[name] is not None}
+    return KernelSignature(**{**fields, **tuples, "arguments": arguments})
 
 
 def _digest(found: tuple[str, str] | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpsgrad.msl.edits import Edits
-from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, matching, matching_angle
+from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, error, matching, matching_angle
 
 _STATEMENTS = frozenset({"else", "do", "return"})
 _ENDS = frozenset({";", "{", "}"})
@@ -22,12 +22,15 @@ def with_attributes_in_place(tokens: list[Token]) -> list[Token]:
 
 def _before_functions(tokens: list[Token]) -> list[Token]:
     """Attributes behind the names of functions stand before the declarations, those of function constants behind their
-    names, and those of namespaces, which say nothing to a compiler of kernels, nowhere."""
+    names, and those of namespaces, which say nothing to a compiler of kernels, nowhere. Behind parameters they are a
+    type's, which is none of a kernel."""
     groups = [k for k, token in enumerate(tokens[:-1]) if token.text == "[" and tokens[k + 1].text == "["]
     edits = Edits(tokens)
     for start in groups:
         end = matching(tokens, start) + 1
         behind = tokens[end].text if end < len(tokens) else ""
+        if tokens[start + 2].text == "kernel" and start and tokens[start - 1].text == ")" and behind in ("{", ";"):
+            raise error("'kernel' attribute cannot be applied to types", tokens[start + 2])
         if start and tokens[start - 1].text == "namespace":
             edits.replace_range(start, end)
         elif behind == "(" and _names_function(tokens, start):

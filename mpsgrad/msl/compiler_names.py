@@ -11,6 +11,8 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token, matching, matching_angle, spell, split_commas
 
 LANE = f"simd_lane{RENAMED_SUFFIX}"
+GROUP = f"simd_group{RENAMED_SUFFIX}"
+_POSITIONS = {"get_thread_index_in_simdgroup": LANE, "get_simdgroup_index_in_threadgroup": GROUP}
 BITS = {name: f"{name}{RENAMED_SUFFIX}" for name in ("simd_and", "simd_or", "simd_xor")}
 """What works on the bits of floats, too, which the library's functions of these names do not take."""
 MATRIX_STORAGE = f"matrix_storage{RENAMED_SUFFIX}"
@@ -97,8 +99,8 @@ def _with_calls(tokens: list[Token], start: int, end: int) -> list[Token]:
         name = token.text.removeprefix(_PREFIX)
         if name == "get_simdgroup_size":
             made.append(token.replaced(_WIDTH, NUMBER))
-        elif name == "get_thread_index_in_simdgroup":
-            made += [token.replaced(LANE), tokens[index + 1], tokens[close]]
+        elif name in _POSITIONS:
+            made += [token.replaced(_POSITIONS[name]), tokens[index + 1], tokens[close]]
         else:
             arguments = split_commas(tokens[index + 2 : close])
             last = arguments[-1][-1].text if arguments and arguments[-1] else ""

@@ -13,7 +13,8 @@ def without_compound_literals(tokens: list[Token]) -> list[Token]:
     for index in range(1, len(tokens) - 4):
         before = tokens[index - 1]
         begins_operand = before.kind == PUNCTUATION and before.text not in _ENDS_OPERAND or before.text == "return"
-        if tokens[index].text != "(" or not begins_operand:
+        # The head of an operator, as ``operator++(int) {``, looks alike.
+        if tokens[index].text != "(" or not begins_operand or tokens[index - 2].text == "operator":
             continue
         closing = matching(tokens, index)
         if closing + 1 >= len(tokens) or tokens[closing + 1].text != "{":

@@ -228,6 +228,7 @@ class EntryPoints:
             threadgroup_bytes=threadgroup_bytes,
             part=part,
             is_wide=is_wide,
+            required_threadgroup=self._parameters.required_threadgroup(kernel, substitution),
         )
         is_exact = threadgroup_size is not None and flat and self._launch == "whole"
         head = self._complete_types(arguments) + self._backend.kernel_head(

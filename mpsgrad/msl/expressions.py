@@ -39,7 +39,10 @@ def are_values(arguments: Sequence[Sequence[Token]]) -> bool:
 
     A parameter is a type, or a type and a name; where it is a pointer or reference, an address space begins it.
     """
-    for argument in arguments:
+    for each in arguments:
+        argument = each
+        while len(argument) > 2 and argument[1].text == "::":
+            argument = argument[2:]
         if not argument or argument[0].text in ADDRESS_SPACES or argument[0].text == "const":
             return False
         following = argument[1] if len(argument) > 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
@@ -12,10 +13,11 @@ from mpsgrad.msl.declarations import ARRAY_TYPE
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, outside_angles
 from mpsgrad.msl.signature import AddressSpace, Argument
-from mpsgrad.msl.tokens import Token, error, spell
+from mpsgrad.msl.tokens import Token, error, spell, split_commas
 from mpsgrad.msl.type_names import type_names
 
 LAST_BUFFER_INDEX = 30
+_MOST_THREADS = 1024
 
 _UNSUPPORTED_ATTRIBUTES = {
     "texture": "textures are not supported",
@@ -51,13 +53,30 @@ class KernelParameters:
 
     def threadgroup_size(self, kernel: Kernel, substitution: Mapping[str, str]) -> int | None:
         """The threads of a threadgroup that ``kernel`` declares; raises ``ShaderError`` outside 1 to 1024."""
+        required = self.required_threadgroup(kernel, substitution)
+        if required is not None:
+            return math.prod(required)
         attribute = kernel.attribute("max_total_threads_per_threadgroup")
         if attribute is None:
             return None
-        size = self._integer(attribute, substitution)
-        if not 1 <= size <= 1024:
+        size = self._integer(attribute, attribute.arguments, substitution)
+        if not 1 <= size <= _MOST_THREADS:
             raise error(f"max_total_threads_per_threadgroup({size}) must lie in 1..1024", attribute.token)
         return size
+
+    def required_threadgroup(self, kernel: Kernel, substitution: Mapping[str, str]) -> tuple[int, int, int] | None:
+        """The extents that a threadgroup of ``kernel`` has to have, if it says; raises ``ShaderError`` for others."""
+        attribute = kernel.attribute("required_threads_per_threadgroup")
+        if attribute is None:
+            return None
+        parts = split_commas(attribute.arguments)
+        extents = [self._integer(attribute, part, substitution) for part in parts]
+        if not 1 <= len(extents) <= 3 or min(extents) < 1 or math.prod(extents) > _MOST_THREADS:
+            text = ", ".join(map(str, extents))
+            message = f"required_threads_per_threadgroup({text}) must have 1 to 3 extents of 1 to 1024 threads in all"
+            raise error(message, attribute.token)
+        width, height, depth, *_ = (*extents, 1, 1)
+        return width, height, depth
 
     def arguments(
         self, kernel: Kernel, substitution: Mapping[str, str], is_present: Callable[[Parameter], bool]
@@ -71,13 +90,13 @@ class KernelParameters:
         taken = self._explicit_indices(list(filter(is_present, resources)), substitution)
         return [(self._argument(parameter, taken, substitution), parameter) for parameter in resources]
 
-    def _integer(self, attribute: Attribute, substitution: Mapping[str, str]) -> int:
+    def _integer(self, attribute: Attribute, argument: Sequence[Token], substitution: Mapping[str, str]) -> int:
         """The value of an attribute's argument."""
-        literal = attribute.arguments[0].text if len(attribute.arguments) == 1 else ""
+        literal = argument[0].text if len(argument) == 1 else ""
         if literal.isdecimal() and literal.isascii():
             return int(literal)
         bound = {name: int(text) for name, text in substitution.items() if text.isdecimal() and text.isascii()}
-        return integer_value(attribute.arguments, attribute.token, {**self.constants, **bound})
+        return integer_value(argument, attribute.token, {**self.constants, **bound})
 
     @cached_property
     def constants(self) -> dict[str, int]:
@@ -99,7 +118,7 @@ class KernelParameters:
             attribute = parameter.attribute("buffer", "threadgroup")
             if attribute is None:
                 continue
-            index = self._integer(attribute, substitution)
+            index = self._integer(attribute, attribute.arguments, substitution)
             if not 0 <= index <= LAST_BUFFER_INDEX:
                 bounds = f"must be between 0 and {LAST_BUFFER_INDEX}"
                 raise error(f"'{attribute.name}' attribute parameter is out of bounds: {bounds}", attribute.token)
@@ -117,7 +136,7 @@ class KernelParameters:
         kind = "threadgroup" if space.text == "threadgroup" else "buffer"
         attribute = parameter.attribute(kind)
         if attribute is not None:
-            index = self._integer(attribute, substitution)
+            index = self._integer(attribute, attribute.arguments, substitution)
         else:
             index = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
             if index > LAST_BUFFER_INDEX:
@@ -203,7 +222,10 @@ def _is_resource(parameter: Parameter) -> bool:
                 f"type '{written}' is not valid for attribute 'buffer'; it takes a pointer or a reference",
                 parameter.place,
             )
-        raise error(f"invalid type '{written}' for input declaration in a kernel function", parameter.place)
+        message = f"invalid type '{written}' for input declaration in a kernel function"
+        if any(token.text == "tensor" for token in parameter.type[:3]):
+            message += ": tensors of the host are not supported; take a pointer and make a tensor_inline of it"
+        raise error(message, parameter.place)
     space = parameter.address_space
     if space is None:
         kind = "reference" if parameter.is_reference else "pointer"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.tensor_headers import is_tensor_header, tensor_header
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
@@ -25,7 +26,7 @@ from mpsgrad.msl.tokens import (
     refuse_unknown,
     tokenize_lines,
 )
-from mpsgrad.msl.versions import DEFAULT, macros
+from mpsgrad.msl.versions import DEFAULT, TENSORS, macros, version_of
 
 PREDEFINED = {
     "__cplusplus": "201402L",
@@ -56,6 +57,7 @@ PREDEFINED = {
 _CHANGING = frozenset({"__LINE__", "__FILE__", "__COUNTER__"})
 _EXPANSION_LIMIT = 500_000
 _DEPTH_LIMIT = 200
+_SAFE_MATH = ["METAL", "fp", "math_mode", "(", "safe", ")"]
 
 
 _STANDARD_HEADERS = frozenset(
@@ -113,7 +115,9 @@ class Preprocessor:
         self._counter = 0
         self.pragmas: list[Token] = []
         self.pragma_once: set[str] = set()
+        self.asks_for_safe_math = False
         version = (definitions or {}).get("__METAL_VERSION__", DEFAULT)
+        self._version = version_of(version)
         for name, text in {**PREDEFINED, **macros(version), **(definitions or {})}.items():
             if text is not None:
                 body = [token for line in tokenize_lines(text, "<predefined>") for token in line]
@@ -232,6 +236,8 @@ class Preprocessor:
             words = self._expand(rest[1:]) if rest[0].text == "unroll" else rest[1:]
             text = "#pragma " + " ".join(token.text for token in [rest[0], *words])
             output.append(Token("pragma", text, line[0].file, line[0].line, 1))
+        elif [token.text for token in rest] == _SAFE_MATH:
+            self.asks_for_safe_math = True
         elif rest and rest[0].text == "pack":
             text = "#pragma " + "".join(token.text for token in rest)
             output.append(Token("pragma", text, line[0].file, line[0].line, 1))
@@ -245,6 +251,8 @@ class Preprocessor:
             name, quoted = "".join(token.text for token in rest[1:-1]), False
         else:
             raise error('#include expects "FILE" or <FILE>', directive)
+        if not quoted and is_tensor_header(name):
+            return self._include_tensors(name)
         if re.fullmatch(r"metal_\w+|metal/\w+|simd/\w+\.h|TargetConditionals\.h", name):
             if name.startswith("simd/"):
                 self._define_simd_types(directive)
@@ -271,6 +279,18 @@ class Preprocessor:
             return self.run(text, path)
         finally:
             self._folder = folder
+
+    def _has_header(self, name: str) -> bool:
+        if is_tensor_header(name):
+            return self._version >= TENSORS
+        return re.fullmatch(r"metal_\w+|simd/\w+\.h", name) is not None
+
+    def _include_tensors(self, name: str) -> list[Token]:
+        """What a header of Metal 4 says, in which earlier versions find nothing."""
+        if self._version < TENSORS:
+            return []
+        text, path = tensor_header(name)
+        return [] if path in self.pragma_once else self.run(text, path)
 
     def _define_simd_types(self, place: Token) -> None:
         """The names that <simd/simd.h> has for vectors and matrices: ``vector_float4``, ``simd_float4x4``."""
@@ -480,7 +500,7 @@ class Preprocessor:
                 if closing is None:
                     raise error(f"missing ')' after '{token.text}'", token)
                 name = "".join(t.text for t in rest[index + 2 : closing]).strip('<>"')
-                yes = token.text == "__has_include" and re.fullmatch(r"metal_\w+|simd/\w+\.h", name)
+                yes = token.text == "__has_include" and self._has_header(name)
                 resolved.append(token.replaced("1" if yes else "0", NUMBER))
                 index = closing
             else:

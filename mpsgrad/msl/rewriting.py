@@ -343,8 +343,11 @@ class _Pass:
             if self._text(behind + 1) != "::":
                 break
             last = behind + 2
+        before = index - 1
+        while self._text(before) == "::" and self._text(before - 1) == "metal":
+            before -= 2
         is_alias = last > index and self._text(last) in self._types.aliases
-        if not is_alias or self._text(index - 1) == "::":
+        if not is_alias or self._text(before) == "::":
             return None
         if self._text(behind + 1) != "(":
             self._note_declarators_of_alias(index, last, behind)
@@ -355,7 +358,7 @@ class _Pass:
         if making is None or declares_indirectly(arguments[0], tokens, closing):
             return None
         self._names.used.add(making)
-        dependent = [self._output.pop()] if self._text(index - 1) == "typename" else []
+        dependent = [self._output.pop()] if self._text(before) == "typename" else []
         self._output.append(tokens[index].replaced(f"{making}<"))
         self._output += [*dependent, *self._rewriter.rewrite(tokens[index : behind + 1]), tokens[last].replaced(" >")]
         return behind + 1

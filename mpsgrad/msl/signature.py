@@ -66,7 +66,8 @@ class KernelSignature:
     """A kernel function: ``name`` is what a user looks up, ``entry_point`` its name in the translated source.
 
     ``arguments`` are ordered by index, buffers before threadgroup memory; the entry point takes them in that order.
-    ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
+    ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None, and ``required_threadgroup``, whose
+    product it is then, ``[[required_threads_per_threadgroup(X, Y, Z)]]``. ``line`` is where the kernel's name
     stands in ``file``. ``unset_constants`` are function constants that it uses without asking whether they are defined,
     and that have no value. Its threadgroup variables have ``threadgroup_bytes`` in memory that a launch has to ask for,
     before those of its arguments. ``part`` is the part of the translation that it is in, see ``mpsgrad.msl.parts``. If
@@ -84,13 +85,15 @@ class KernelSignature:
     threadgroup_bytes: int = 0
     part: int = WHOLE
     is_wide: bool = False
+    required_threadgroup: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
     """Translated source and the kernels in it, by the name that a user looks up.
 
-    ``instrumentation`` says what the checks in it are, if it was made with checks.
+    ``instrumentation`` says what the checks in it are, if it was made with checks. ``asks_for_safe_math`` says that it
+    is not to be compiled with fast math.
     """
 
     source: str
@@ -98,6 +101,7 @@ class Translation:
     function_constants: tuple[FunctionConstant, ...] = ()
     shifts: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict, repr=False, compare=False)
     instrumentation: Instrumentation | None = None
+    asks_for_safe_math: bool = False
 
     def column(self, file: str, line: int, column: int) -> int:
         """The column of the Metal source that ``column`` of the translated line came from."""

@@ -96,7 +96,8 @@ def translate(
     are. "narrow" is as "row", but no kernel is wide. Beside each entry point another one, with ``SIZES_SUFFIX``, then
     stores the sizes of what the arguments point to.
 
-    Without ``fast_math`` functions of the library without a qualifier are those of ``metal::precise``.
+    Without ``fast_math``, or where the source says ``#pragma METAL fp math_mode(safe)``, functions of the library
+    without a qualifier are those of ``metal::precise``.
 
     ``checked``, for OpenCL only, names one kernel function: the translation then has no other, and reports what it does
     wrong when it runs (``Translation.instrumentation``).
@@ -110,7 +111,9 @@ def translate(
     try:
         backend = _backend(target)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
-        tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
+        preprocessor = Preprocessor(resolve, {**backend.definitions, **(definitions or {})})
+        tokens = preprocessor.run(source, filename)
+        fast_math = fast_math and not preprocessor.asks_for_safe_math
         tokens = _accepted(tokens, version)
         strings = {} if backend.has_native_constructors else move_strings(tokens)
         program = read_program(_written_out(tokens, backend, version), fast_math)
@@ -148,7 +151,8 @@ def translate(
             program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, guidance
         )
         translation = translator.translation(instrumentation.members if instrumentation else ())
-        return replace(translation, instrumentation=instrumentation) if instrumentation else translation
+        asks_for_safe_math = preprocessor.asks_for_safe_math
+        return replace(translation, instrumentation=instrumentation, asks_for_safe_math=asks_for_safe_math)
     except ShaderError as found:
         if found.source_line is None:
             raise shader_error(found, source, filename) from None

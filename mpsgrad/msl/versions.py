@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, error, matching
 
 DEFAULT = "230"
-LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2")
+LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2", "4.0")
 
 _CAME_WITH = {
     (2, 4): """
@@ -25,12 +25,16 @@ _CAME_WITH = {
         atomic_thread_fence memory_order_seq_cst thread_scope thread_scope_thread thread_scope_simdgroup
         thread_scope_threadgroup thread_scope_device coherent os_log os_log_default
     """,
+    (4, 0): "required_threads_per_threadgroup user_annotation",
 }
+CPP_17 = (4, 0)
+TENSORS = (4, 0)
 _FEATURES = {
     (2, 0): "__HAVE_SIMDGROUP_BARRIER__",
     (2, 1): "__HAVE_SIMDGROUP_BALLOT__ __HAVE_SIMDGROUP_REDUCTION__",
     (2, 3): "__HAVE_SIMDGROUP_MATRIX__",
     (3, 1): "__HAVE_BFLOAT__",
+    TENSORS: "__HAVE_TENSOR__",
 }
 """The macros by which Apple's headers say what there is, which sources ask for in place of the version."""
 _VERSIONS = {name: version for version, names in _CAME_WITH.items() for name in names.split()}
@@ -52,7 +56,8 @@ def macros(version: str) -> dict[str, str]:
     number = version_of(version)
     features = [name for needed, names in _FEATURES.items() if number >= needed for name in names.split()]
     system = "__METAL__" if number >= (3, 0) else "__METAL_MACOS__"
-    return {"__METAL_VERSION__": version, **dict.fromkeys((system, *features), "1")}
+    standard = {"__cplusplus": "201703L"} if number >= CPP_17 else {}
+    return {"__METAL_VERSION__": version, **standard, **dict.fromkeys((system, *features), "1")}
 
 
 def later_names(version: tuple[int, int]) -> frozenset[str]:

@@ -302,6 +302,8 @@ def compile(
     directory = None
     if isinstance(source_or_path, Path) or not re.search(r"[\n{};]", source_or_path):
         path = Path(source_or_path)
+        if "\0" in str(path):
+            raise FormatError(f"compile: source_or_path is {str(path)!r}; a path has no null characters")
         try:
             source, name, directory = path.read_text(encoding="utf-8"), str(path), path.parent
         except UnicodeDecodeError as error:

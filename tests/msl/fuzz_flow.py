@@ -54,8 +54,11 @@ class FlowProgram(ExpressionMaker):
     """What functions get beside numbers, and what the kernel has for it."""
     kind = "flow"
     numbers: Sequence[str] = NUMBERS
-    members = more = ""
-    """What the struct and the kernel have beside."""
+    truths: Sequence[str] = TRUTHS
+    numbers_in_functions: Sequence[str] = ("a", "b", "c", "d")
+    truths_in_functions: Sequence[str] = ("p", "q")
+    members = more = more_locals = ""
+    """What the struct, the kernel and its functions have beside."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -66,16 +69,16 @@ class FlowProgram(ExpressionMaker):
         self._may_return = self._random.random() < 0.6
         self._functions: list[tuple[str, list[Statement], Expression]] = []
         self._in_function = True
-        self._numbers: Sequence[str] = ("a", "b", "c", "d")
-        self._truths: Sequence[str] = ("p", "q")
+        self._numbers, self._truths = self.numbers_in_functions, self.truths_in_functions
         self._asked: list[Expression] = []
         for index in range(self._random.randint(0, 2)):
             self._asked.clear()
             body = [self._statement(2) for _ in range(self._random.randint(1, 3))]
             self._functions.append((self._function_name(index), body, self._number(1)))
+        self._make_more_functions()
         self._in_function = False
         self._asked.clear()
-        self._numbers, self._truths = self.numbers, TRUTHS
+        self._numbers, self._truths = self.numbers, self.truths
         self._has_simdgroups = self._random.random() < 0.3
         self._body = [self._at_top() for _ in range(self._random.randint(3, 6))]
 
@@ -87,8 +90,9 @@ class FlowProgram(ExpressionMaker):
                 "{",
                 "    uint c = 3, d = a;",
             ]
-            lines += ["    bool p = a > b, q = false;", "    device const uint* w = x;"]
+            lines += [f"    bool p = a > b, q = false;{self.more_locals}", "    device const uint* w = x;"]
             lines += [*indented(body), f"    return {result.text};", "}"]
+        lines += self._more_functions()
         lines += [
             f"[[max_total_threads_per_threadgroup({LANES})]]",
             f"kernel void {self.name}(device const uint* x, device uint* y, constant int& turns,",
@@ -106,7 +110,7 @@ class FlowProgram(ExpressionMaker):
             *([f"    {self.more}"] if self.more else []),
             *indented(self._body),
         ]
-        for k, name in enumerate((*self.numbers, *TRUTHS)):
+        for k, name in enumerate((*self.numbers, *self.truths)):
             lines.append(f"    y[i + {k * LANES}] = {name};")
         return "\n".join([*lines, "}\n"])
 
@@ -116,8 +120,18 @@ class FlowProgram(ExpressionMaker):
     def _head(self, name: str) -> list[str]:
         return [f"uint {name}(uint a, uint b, device const uint* x, int turns{self.more_parameters})"]
 
+    def _make_more_functions(self) -> None:
+        """Draws what the subclass has beside."""
+
+    def _more_functions(self) -> list[str]:
+        return []
+
     def _more_values(self, values: Values) -> Values:
         """What the subclass's names hold at first."""
+        return {}
+
+    def _more_values_in_functions(self, values: Values) -> Values:
+        """What the subclass's names hold at first in functions, whose other names hold ``values``."""
         return {}
 
     def expected(self, x: np.ndarray, turns: int) -> np.ndarray:
@@ -143,7 +157,7 @@ class FlowProgram(ExpressionMaker):
         values |= self._more_values(values)
         run_block(self._body, values, ~nobody())
         done = values["returned"]
-        planes = [np.where(done, 0, values[name].astype(np.uint32)) for name in (*self.numbers, *TRUTHS)]
+        planes = [np.where(done, 0, values[name].astype(np.uint32)) for name in (*self.numbers, *self.truths)]
         planes += [values["code"], *(values[f"y{k}"] for k in range(_WRITTEN))]
         return np.concatenate(planes).astype(np.uint32)
 
@@ -262,7 +276,7 @@ class FlowProgram(ExpressionMaker):
         """A number of each thread in memory gets a value."""
         pick = self._random
         plane, value = pick.randrange(_WRITTEN), self._number(pick.randrange(2))
-        place = (len(self.numbers) + len(TRUTHS) + 1 + plane) * LANES
+        place = (len(self.numbers) + len(self.truths) + 1 + plane) * LANES
         return Statement(
             [f"y[i + {place}] = {value.text};"],
             lambda values, mask: store(values, f"y{plane}", value.evaluate(values), mask),
@@ -330,6 +344,7 @@ class FlowProgram(ExpressionMaker):
             inner |= {"w": np.zeros(LANES, np.uint32), "x": values["x"], "turns": values["turns"]}
             inner |= {"broken": nobody(), "continued": nobody(), "returned": nobody(), "result": np.zeros_like(x)}
             inner["shared"] = values["shared"]
+            inner |= self._more_values_in_functions(inner)
             run_block(function[1], inner, mask)
             values["shared"] = inner["shared"]
             return np.where(inner["returned"], inner["result"], function[2].evaluate(inner))
@@ -369,7 +384,7 @@ class FlowProgram(ExpressionMaker):
             return self._assignment()
         else:
             self._returns = True
-            code, place = pick.randrange(1, 50), (len(self.numbers) + len(TRUTHS)) * LANES
+            code, place = pick.randrange(1, 50), (len(self.numbers) + len(self.truths)) * LANES
 
             def end(values: Values, mask: np.ndarray) -> None:
                 leaving = mask & condition.evaluate(values)

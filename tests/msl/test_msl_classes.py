@@ -484,3 +484,49 @@ def test_members_are_lent_to_functions_for_threads() -> None:
     assert out.tolist() == [third(7), third(9), 1]
     assert y.tolist() == [10, 16, 4, 8, 1]
     compile_for_cuda(translate(LIBRARY + LENT, "cuda").source, "lent.metal")
+
+
+ITERATORS = """
+namespace own { template <class T, int N> struct Row { T values[N]; typedef vec<T, 2> pair_type; }; }
+template <class Row> struct Sum;
+template <class T, int N> struct Sum<own::Row<T, N>> {
+    T total;
+    Sum(own::Row<T, N> row) : total(0) { for (int i = 0; i < N; ++i) total += row.values[i]; }
+};
+struct Counter {
+    int at;
+    thread Counter& operator++() { at += 1; return *this; }
+    Counter operator++(int) { Counter before = *this; at += 1; return before; }
+};
+struct Key { int row, column; };
+struct Grid {
+    float values[6];
+    float operator[](Key key) const { return values[key.row * 3 + key.column]; }
+};
+template <class Any> float picked(thread const Any& grid, int i) {
+    float sum = 0;
+    for (int k = 0; k < i; ++k) {
+        Key key = {k & 1, i % 3};
+        if (i > 1) sum += grid[key] + grid[Key{0, k % 3}];
+    }
+    return sum;
+}
+kernel void k(device const float* x, device float* o, uint i [[thread_position_in_grid]]) {
+    own::Row<float, 3> row = {{x[i], 1, 2}};
+    Counter counter = {int(i)};
+    int before = (counter++).at;
+    ++counter;
+    Grid grid = {{1, 2, 3, 4, 5, 6}};
+    metal::vec<float, 2> pair = typename own::Row<float, 3>::pair_type(x[i], before);
+    o[i] = Sum<own::Row<float, 3>>(row).total + 100 * (counter.at - before) + 1000 * pair.y + 10000 * picked(grid, i);
+}
+"""
+
+
+def test_operators_behind_operands_keys_and_specialisations_by_qualified_types() -> None:
+    x, o = np.arange(1, 5, dtype=np.float32), np.zeros(4, np.float32)
+    mg.compile(LIBRARY + ITERATORS).function("k")(4, x, o)
+    values = np.arange(1, 7).reshape(2, 3)
+    picked = [sum(values[k & 1, i % 3] + values[0, k % 3] for k in range(i)) if i > 1 else 0 for i in range(4)]
+    assert o.tolist() == [x[i] + 3 + 200 + 1000 * i + 10000 * picked[i] for i in range(4)]
+    compile_for_cuda(translate(LIBRARY + ITERATORS, "cuda", launch="box").source, "iterators.metal")

@@ -128,6 +128,17 @@ DECIDED_BEFORE = [
     "grow(a, b, p); r = grow(a, b, !p) ? 20 : 10;",
     f"uint c = p ? until(a, n) : 3; if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }} a += c;",
 ]
+CHOSEN_BEFORE = [
+    "c = (o || b & 2) ? (o ? 2u : 5u) : x[m & 63];",
+    "c = (o || b & 2) ? (o ? 2u : 5u) : m / (b | 1);",
+    "c = (o || b & 2) ? (o ? 2u : 5u) : uint(sin(float(m & 255)) * 40 + exp(float(b & 3)));",
+    "if (o || b & 2) { c = o ? 2u : 5u; } else c = x[m & 63];",
+]
+DECIDED_BEFORE += [
+    f"uint4 z = m; uint c = 0; bool o = int(a) > 0; for (uint t = 0; t < 3; t++) {{ {choice}"
+    f" if (o) {{ {LONG} y[i] = 10; return; }} else {{ {ROLLED} z.w = 20; }} }} a = c; r = z.w;"
+    for choice in CHOSEN_BEFORE
+]
 GROWING = f"""bool grow(thread uint& a, uint b, bool p) {{ if (p) {{ {LONG} return true; }} return false; }}
 uint until(uint a, uint b) {{ for (uint k = 0; k < b; k++) {{ {LONG} if (a > 7) return k; }} return b; }}
 """
@@ -141,7 +152,9 @@ def test_choices_that_others_decide_about_before() -> None:
     ]
     source = "".join(text.replace("void f(", f"void f{number}(") for number, text in enumerate(kernels))
     library = mg.compile(source, language_version="3.2")
-    x = np.random.default_rng(4).integers(0, 1 << 32, 2 * LANES, dtype=np.uint32)
+    x = np.random.default_rng(4).integers(0, 1 << 31, 2 * LANES, dtype=np.uint32)
+    # Odd numbers are positive.
+    x |= ~x << 31
     for number, body in enumerate(DECIDED_BEFORE):
         y = np.zeros(2 * LANES, np.uint32)
         library.function(f"f{number}")(LANES, x, y, np.uint32(3))
@@ -165,6 +178,10 @@ def test_choices_that_others_decide_about_before() -> None:
         (f"if (a & 1) {{ {LONG} }} for (;;) {{ {LONG} break; }}", []),
         (f"if (a & 1) {{ {LONG} }} if (uint c{{b}}) {{ {LONG} }}", ["c"]),
         (f"if (a & 1) {{ {LONG} }} if (b) return; if (r) c++; {LONG}", ["b"]),
+        (f"c = a & 1 ? b : 3; if (b) {{ {LONG} }}", []),
+        (f"c = a & 1 && b ? b : 3; if (b) {{ {LONG} }}", ["b"]),
+        (f"c = a & 1 ? x[b] : 3; if (b) {{ {LONG} }}", ["b"]),
+        (f"if (a & 1) {{ c = b ? 2 : 3; }} if (b) {{ {LONG} }}", ["b"]),
         (f"if (a & 1) return; if (b) {{ {LONG} }} if (c > b) {{ {LONG} }}", ["c > b"]),
     ],
 )

@@ -15,6 +15,7 @@ FUNCTIONS = """void add(thread uint* r, uint k, uint b) { r[k] += b; }
 constant uint TABLE[3] = {2, 0, 1};
 void get(constant uint* m, thread uint& out) { out = m[1]; }
 uint at(constant uint* m, uint k) { return m[k]; }
+template <typename T, uint N> T nth(T a, uint b) { return min(a * b, N); }
 template <typename A, typename K> void put(thread A& r, K k, uint b) { r[k] += b; }
 struct Adder {
   uint k, e[3];
@@ -49,6 +50,11 @@ def kernel(body: str) -> str:
             " uint t[2]; t[0] = m[1]; r[t[0]] += b; r[at(m, 2)] += b; put<uint[3], uint>(r, m[2], b); } } }",
             (1, 1, 1, 2, 2),
         ),
+        (
+            "if (c < 8) { if (q) { if (p) { thread uint* v = r; v += nth<uint, 1>(m[1], 2u);"
+            " *v += nth<uint, 40>(b, 1u); *(r + nth<uint, 2>(m[2], 3u)) += b; } } }",
+            (1, 2),
+        ),
     ],
 )
 def test_elements_that_no_thread_uses(body: str, elements: tuple[int, ...]) -> None:
@@ -73,6 +79,11 @@ def test_elements_that_no_thread_uses(body: str, elements: tuple[int, ...]) -> N
         ("if (p) { thread uint* v = r + m[1]; a = (v + turns * 2 - 1)[m[0]]; }", ["m[1]", "turns * 2", "m[0]"]),
         ("if (p) { thread uint* v = r; v -= turns; *(v + int(turns)) = 1; }", ["turns", "int(turns)"]),
         ("for (uint k = 0; k < a; k++) r[m[k]] = 1;", ["m[k]"]),
+        (
+            "if (p) { thread uint* v = r; *v += nth<uint, 2>(*m, 2); v += nth<uint, 2>(*m, 2);"
+            " *(v - nth<uint, 2>(a, b)) = 1; }",
+            ["nth<uint, 2>(*m, 2)", "nth<uint, 2>(a, b)"],
+        ),
         ("if (p) { uint j; get(m, j); r[j] = 1; }", ["j"]),
         ("if (p) { uint j = 0; thread uint* v = &j; *v = m[1]; r[j] = 1; }", ["j"]),
         ("if (p) { Adder d; d.k = m[1]; d.own(m[1], b); r[d.k] = d.e[1]; Adder::to(r, 1, b); }", ["k", "d.k"]),

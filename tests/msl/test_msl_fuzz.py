@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from fuzz_choices import ChoicesProgram, WaitingChoicesProgram
 from fuzz_constructs import ConstructProgram
 from fuzz_flow import FlowProgram, WaitingProgram
 from fuzz_loops import LoopProgram
@@ -17,7 +18,7 @@ from mpsgrad.errors import ShaderError
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 PROGRAMS_PER_SOURCE = 25
 QUICK_PROGRAMS, NIGHTLY_PROGRAMS = 100, 2500
-QUICK_LOOPS, QUICK_FLOW, QUICK_CONSTRUCTS = 50, 25, 12
+QUICK_LOOPS, QUICK_FLOW, QUICK_CONSTRUCTS, QUICK_CHOICES = 50, 25, 12, 6
 
 
 def mistake(program: Program, library: mg.KernelLibrary) -> str:
@@ -70,7 +71,7 @@ def test_many_random_programs(seeds: range) -> None:
 def check_threads(kind: type[LoopProgram] | type[FlowProgram], seeds: Sequence[int]) -> None:
     programs = [kind(seed) for seed in seeds]
     # Lambda expressions came with the language's version 3.2.
-    version = "3.2" if kind is ConstructProgram else "2.3"
+    version = "3.2" if issubclass(kind, ConstructProgram) else "2.3"
     library = mg.compile(HEADER + "".join(program.source() for program in programs), language_version=version)
     x = np.random.default_rng(seeds[0]).integers(-20, 20, 3 * LANES).astype(np.int32).view(np.uint32)
     for program in programs:
@@ -122,6 +123,18 @@ def test_random_barriers(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", batches(QUICK_FLOW, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)
+
+
+@pytest.mark.parametrize("kind", [ChoicesProgram, WaitingChoicesProgram])
+def test_random_choices(kind: type[ChoicesProgram]) -> None:
+    check_threads(kind, range(QUICK_CHOICES))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", batches(QUICK_CHOICES, NIGHTLY_PROGRAMS), ids=str)
+@pytest.mark.parametrize("kind", [ChoicesProgram, WaitingChoicesProgram])
+def test_many_random_choices(kind: type[ChoicesProgram], seeds: range) -> None:
+    check_threads(kind, seeds)
 
 
 def test_the_programs_use_every_kind_of_construct() -> None:

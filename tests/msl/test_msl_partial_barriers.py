@@ -434,3 +434,42 @@ def test_short_ways_stand_in_the_bodies_of_functions_that_are_chosen_from() -> N
     translated = translate(source, "opencl", launch="row").source
     assert re.search(r"s\) {\s*if \(never_mtl\(\)\) return {};", translated)
     assert not re.search(r"never_mtl\(\)\) return {};\s*uint one", translated)
+
+
+GIVEN_BACK = f"""struct Pair {{ float a, b; }};
+float passed(float v, threadgroup float* s, uint t) {{ {WAIT} s[t] = v; {WAIT} v += s[t ^ 1]; s[t] = -1; return v; }}
+float2 passed(float2 v, threadgroup float* s, uint t) {{ return float2(v.x, passed(v.y, s, t)); }}
+float of_pair(Pair v, threadgroup float* s, uint t) {{ return passed(v.a, s, t); }}
+template <typename T> float of_any(T v, threadgroup float* s, uint t) {{ return passed(v.a, s, t); }}
+struct Owner {{
+  float a;
+  float given(threadgroup float* s, uint t) {{ return passed(a, s, t); }}
+  float own(threadgroup float* s, uint t) {{ return passed(this->a, s, t); }}
+}};
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[i] = passed(x[i], s, t);",
+        "float v; v = x[i]; y[i] = passed(v, s, t);",
+        "float2 v; v.y = x[i]; y[i] = passed(v, s, t).y;",
+        "float v; v = x[i]; float w = v * 2 - v; y[i] = passed(w, s, t);",
+        "Pair v; v.a = x[i]; y[i] = passed(v.a, s, t);",
+        "Pair v; v.a = x[i]; Pair w = v; y[i] = passed(w.a, s, t);",
+        "Pair v; v.a = x[i]; y[i] = of_pair(v, s, t);",
+        "Pair v; v.a = x[i]; y[i] = of_any(v, s, t);",
+        "Owner v; v.a = x[i]; y[i] = v.given(s, t);",
+        "Owner v; v.a = x[i]; y[i] = v.own(s, t);",
+        "float v; auto f = [&](float w) -> float { return passed(v + w, s, t); }; v = x[i] - 1; y[i] = f(1);",
+        "float v; v = x[i]; while (passed(v, s, t) < -100) v = 0; y[i] = v + x[i ^ 1];",
+    ],
+)
+def test_threads_that_do_not_come_store_nothing(body: str) -> None:
+    x, i = np.arange(LANES, dtype=np.float32) * 3 % 17, np.arange(LANES)
+    start = f"threadgroup float s[64]; s[t] = 5; {WAIT} y[i] = 7;"
+    before = run(GIVEN_BACK, f"{start} if (i % 4 >= 2) return; y[i] = 1; {body} y[i] -= s[t];", x, 0)
+    np.testing.assert_array_equal(before, np.where(i % 4 < 2, x + x[i ^ 1] + 1, 7))
+    behind = run(GIVEN_BACK, f"{start} if (i % 4 < 2) {{ {body} }} {WAIT} y[i] = s[t];", x, 0)
+    np.testing.assert_array_equal(behind, np.where(i % 4 < 2, -1, 5))

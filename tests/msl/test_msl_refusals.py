@@ -37,6 +37,7 @@ REFUSED = [
     ("[[@object]] void g() {}", "only compute kernels"),
     ("[[@vertex]] float4 g(uint i [[vertex_id]]) { return 0; }", "only compute kernels"),
     ("@fragment float4 g() { return 0; }", "only compute kernels"),
+    ("void f(device float* x) [[@kernel]] { *x = 1; }", "'kernel' attribute cannot be applied to types"),
     ("kernel void f(@imageblock<float4> b) {}", "'imageblock' is not supported"),
     ("struct A { threadgroup float* @p; };\nkernel void f(constant A& a) {}", "a buffer can hold pointers to device and constant memory only"),
     ("struct A { device float* device* @p; };\nkernel void f(constant A& a) { a.p[0][0] = 1; }", "argument buffers in argument buffers are not supported"),

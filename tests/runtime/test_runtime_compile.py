@@ -97,6 +97,8 @@ def test_names_that_do_not_exist() -> None:
         mg.compile("nowhere.metal")
     with pytest.raises(mg.FormatError, match="source_or_path is an empty string; it has to be Metal source"):
         mg.compile("")
+    with pytest.raises(mg.FormatError, match="a path has no null characters"):
+        mg.compile("\0")
     with pytest.raises(mg.FormatError, match="source_or_path is an int"):
         mg.compile(3)  # type: ignore[arg-type]
     with pytest.raises(mg.FormatError, match="language_version is '1.0'"):
@@ -244,3 +246,22 @@ def test_arguments_that_depend_on_function_constants() -> None:
 def test_function_constants_that_do_not_fit(constants: Any, words: str) -> None:
     with pytest.raises(mg.FormatError, match=words):
         mg.compile(CONSTANTS, function_constants=constants)
+
+
+@pytest.mark.parametrize("name", ["parts", "whole"])
+def test_a_source_may_ask_for_safe_math(name: str, opencl_device: mg.Device) -> None:
+    body = "const float s = x[i] + 1e8f, v = s - x[i]; y[i] = (x[i] - (s - v)) + (1e8f - v);"
+    parameters = "device const float* x, device float* y, uint i [[thread_position_in_grid]]"
+    kernels = f"kernel void f({parameters}) {{ {body} }}\n"
+    if name == "parts":
+        # Many kernels are compiled at their first use.
+        kernels += "".join(kernels.replace("void f(", f"void f{k}(") for k in range(40))
+    x = np.random.default_rng(3).random(64).astype(np.float32)
+    # The sum is rounded to 1e8.
+    asking = "#if __METAL_VERSION__ >= {}\n#pragma METAL fp math_mode(safe)\n#endif\n"
+    for version, is_safe in ((230, True), (240, False)):
+        source = f"{asking.format(version)}#include <metal_stdlib>\nusing namespace metal;\n{kernels}"
+        for _ in range(2):
+            y = np.zeros_like(x)
+            mg.compile(source, device=opencl_device).function("f")(64, x, y)
+            assert np.array_equal(y, x) == is_safe

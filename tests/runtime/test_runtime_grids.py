@@ -166,6 +166,7 @@ BAD_GRIDS = [
     (((), {}), mg.GeometryError, "1 to 3 dimensions"),
     ((2.5, {}), mg.FormatError, "grid is 2.5; it has to be an integer"),
     (("4", {}), mg.FormatError, "grid is '4'"),
+    (((2**16, 2**16, 2**16), {}), mg.GeometryError, "threads in all; the device's limit is 1099511627776"),
     ((2**31, {}), mg.GeometryError, "2147483648 threads along an axis; the device's limit is 2147483647"),
     ((2**24, {"threadgroup": 128, "grid_of_threadgroups": True}), mg.GeometryError, "the device's limit"),
     ((4, {"threadgroup": 65}), mg.GeometryError, "65 threads, which is above the kernel's max_total_threads"),

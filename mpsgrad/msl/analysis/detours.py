@@ -9,9 +9,9 @@ stands behind a choice or a loop that threads jump out of is one of the ways, to
 that is not known when the source is compiled.
 
 Of two choices, one behind the other, the compiler makes one where the first decides about the second: ``if (x) loop; if
-(!x) { loop; r = 1; } else r = 2;``, or ``if (!x) break;``. Conditions of which it does not know what they depend on
-keep that from it. The turns of a loop that is unrolled stand one behind the other, too, so that loops around such
-choices stay loops.
+(!x) { loop; r = 1; } else r = 2;``, or ``if (!x) break;``. The first may be a ``?:`` that reads memory or chooses
+again, too. Conditions of which it does not know what they depend on keep that from it. The turns of a loop that is
+unrolled stand one behind the other, too, so that loops around such choices stay loops.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Finder:
         """The conditions of choices and loops with flow, or with jumps, behind others with flow, or in functions, which
         may be called there."""
         source = self._source
-        chosen = self._ends_of_chosen_calls()
+        chosen = self._ends_of_chosen_values()
         ends = {**chosen}
         found = []
         flowing = {each.word for each in self._deciding if any(self._flow(*part) for part in each.parts)}
@@ -154,19 +154,26 @@ class _Finder:
                 found.append(Condition(source.tokens[start], source.tokens[stop], source.text(place)))
         return found
 
-    def _ends_of_chosen_calls(self) -> dict[int, int]:
-        """Where the first statement ends that calls a function with flow for some threads only, by the function that it
-        is in."""
+    def _ends_of_chosen_values(self) -> dict[int, int]:
+        """Where the first statement ends that reads memory or calls a function with flow for some threads only, or that
+        chooses a value by choices in each other, by the function that it is in."""
         source = self._source
+        flows = frozenset(self._flows[0])
         ends: dict[int, int] = {}
-        for place in self._with_flow.calls(0, len(source.tokens)):
+        for place in sorted({*flows, *source.places(*_CHOICES)}):
             function = self._function_around(place)
-            if source.text(place) in DECIDING or function is None or function.start in ends:
+            if source.text(place) in (*DECIDING, "else") or function is None or function.start in ends:
                 continue
             start = self._statement_start(place)
             end = source.statements.at(start).end
-            if source.places(*_CHOICES, start=start, end=end):
+            choices = [source.text(index) for index in source.places(*_CHOICES, start=start, end=end)]
+            is_nested = len(choices) > 1 and "?" in choices and source.text(start) not in DECIDING
+            if choices and place in flows or is_nested:
                 ends[function.start] = end
+        for each in source.statements.deciding("if"):
+            function = self._function_around(each.word)
+            if function is not None and any(source.places("?", start=arm[0], end=arm[1]) for arm in each.parts):
+                ends[function.start] = min(each.end, ends.get(function.start, each.end))
         return ends
 
     def loops_around_choices(self) -> list[Token]:

@@ -17,6 +17,7 @@ from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.loops import is_common
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import DECIDING, Range
+from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, NUMBER, Span
 
@@ -42,7 +43,9 @@ class _Elements:
         source = self._source
         for start, end in [*self._subscripts(), *self._steps()]:
             is_known = end <= start or end == start + 1 and source.kind(start) == NUMBER
-            if not is_known and not self._is_for_all(start) and not self._values.are_defined((start, end)):
+            if is_known or self._is_object(start, end) or self._is_for_all(start):
+                continue
+            if not self._values.are_defined((start, end)):
                 yield Span(source.tokens[start], source.tokens[end])
 
     def _subscripts(self) -> Iterator[Range]:
@@ -54,21 +57,29 @@ class _Elements:
 
     def _steps(self) -> Iterator[Range]:
         """What is added to the names of threads' arrays and pointers."""
-        source = self._source
+        source, brackets = self._source, template_brackets(self._source)
         for index in source.places("+", "-", "+=", "-="):
             variable = source.variable(source.text(index - 1), index - 1)
-            if variable is None or not source.in_body(index) or source.text(index - 2) in (".", "->"):
+            if variable is None or not source.in_body(index) or source.text(index - 2) in (".", "->", "*"):
                 continue
             kind = self._expressions.variable_type(variable)
             if kind is not None and kind.pointers and kind.space not in SHARED_SPACES:
                 end = index + 1
-                while source.text(end) not in _BEHIND_TERMS:
-                    end = max(source.close(end), end) + 1
+                while source.text(end) not in _BEHIND_TERMS or end in brackets:
+                    end = max(source.close(end), brackets.get(end, end)) + 1
                 if source.text(index) in ASSIGNMENTS:
                     yield index + 1, source.expression_end(index + 1)
                 elif source.text(end) not in ("<", ">"):
                     # A bracket of a template's arguments, perhaps.
                     yield index + 1, end
+
+    def _is_object(self, start: int, end: int) -> bool:
+        """Whether an object of a class stands there, as far as that is written: an operator says what it means."""
+        source = self._source
+        variable = source.variable(source.text(start), start) if end == start + 1 else None
+        kind = variable.type if variable is not None else None
+        is_object = kind is not None and kind.base in source.struct_bodies
+        return is_object or bool(source.places("{", start=start, end=end))
 
     def _is_for_all(self, index: int) -> bool:
         """Whether all threads come there: the kernel chooses nothing, and its loops count to what all threads have."""

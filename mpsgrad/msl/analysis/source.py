@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.statements import Range, Statements
+from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import enumerators, integer_value
@@ -690,7 +691,8 @@ class Source:
                 index = self._far_ends[index]
                 break
             passed.append(index)
-            index = max(self.close(index), index) + 1
+            behind = template_brackets(self).get(index, index) if self.text(index) == "<" else self.close(index)
+            index = max(behind, index) + 1
         if len(passed) > _FAR and index < limit:
             self._far_ends.update(dict.fromkeys(passed, index))
         return index

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, skip_attributes
+
+if TYPE_CHECKING:
+    from mpsgrad.msl.analysis.source import Source
 
 _TEMPLATES = frozenset(
     """

@@ -92,7 +92,7 @@ class OwnVariables:
         it, ``end`` is where its declaration ends."""
         if not declarator.is_object or not _UNLIKE.isdisjoint(words) or self._text(name_at) != declarator.name:
             return None
-        if any(word.startswith("simdgroup") for word in words):
+        if any(word.startswith("simdgroup") for word in words) or self._is_deduced(name_at - 1):
             return None
         value = self._text(declarator.end)
         has_value = value in ("=", "(", "{")
@@ -118,6 +118,11 @@ class OwnVariables:
         if is_struct and (has_address or any(self._has_array(word) for word in words)):
             return Own(self._can_fence and value not in ("(", "{"), False)
         return Own(False, False) if is_number and has_address else None
+
+    def _is_deduced(self, index: int) -> bool:
+        """Whether a class template stands there, whose arguments the value tells."""
+        bodies = self._source.struct_bodies.get(self._text(index), ())
+        return bool(bodies) and all(is_template for *_, is_template in bodies)
 
     def copied_parameter(self, start: int, end: int, scope_end: int) -> int | None:
         """Where the name of a parameter stands that is a struct of the program's, None for others."""

@@ -104,6 +104,8 @@ _SINCE = {
     "stitchable": (2, 4),
     "mesh": (3, 0),
     "object": (3, 0),
+    "required_threads_per_threadgroup": (4, 0),
+    "user_annotation": (4, 0),
 }
 _KNOWN = frozenset(
     {
@@ -119,7 +121,7 @@ _OF_FUNCTIONS = frozenset(
     {
         *_SINCE,
         *("always_inline", "noinline", "flatten", "hot", "cold", "optnone", "noreturn", "deprecated", "nodiscard"),
-        *("unused", "maybe_unused", "user", "gnu", "clang", "required_threads_per_threadgroup"),
+        *("unused", "maybe_unused", "user", "gnu", "clang"),
     }
 )
 

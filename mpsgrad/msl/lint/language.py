@@ -11,7 +11,7 @@ from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.refusals import FOREIGN_TYPES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
-from mpsgrad.msl.versions import RECURSION
+from mpsgrad.msl.versions import CPP_17, RECURSION
 
 _DOUBLE = re.compile(
     rf"{'|'.join(sorted(FOREIGN_TYPES))}|double[234]|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]"
@@ -332,6 +332,8 @@ def _is_enumerator(source: Source, index: int) -> bool:
 
 def class_templates_have_arguments(source: Source) -> Iterator[Found]:
     """Objects and temporaries of the program's own class templates whose arguments are left to be deduced."""
+    if source.version >= CPP_17:
+        return
     for name, bodies in source.struct_bodies.items():
         if not all(is_template for *_, is_template in bodies) or name in source.aliases:
             continue
@@ -357,11 +359,11 @@ def _is_in_class(source: Source, name: str, index: int) -> bool:
     53,
     "later-c++",
     words="use of class template 'S' requires template arguments",
-    why="Metal is C++14, in which nothing tells the arguments of a class template from those of its constructor.",
+    why="Metal is C++14 up to 3.2, in which nothing tells a class template's arguments from those of its constructor.",
 )
 def nothing_of_later_cpp(source: Source) -> Iterator[Found]:
     """Sees the program's own class templates. Of 'if constexpr', which Apple's compiler takes, it warns."""
     yield from class_templates_have_arguments(source)
-    for index in source.places("constexpr"):
+    for index in source.places("constexpr") if source.version < CPP_17 else ():
         if source.text(index - 1) == "if":
             yield source.tokens[index], "constexpr if is a C++17 extension", "warning"

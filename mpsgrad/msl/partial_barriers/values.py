@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mpsgrad.msl.analysis.calls import functions_meant, gives_nothing, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
-from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, Range
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
@@ -47,8 +47,9 @@ class ValueWriter:
         self._text = source.text
         self._function = function
         # A lambda expression's values are also those of the functions around it.
-        around = (each.opening for each in source.functions if each.body_open < function.start < each.body_close)
-        self._first = min(around, default=function.opening)
+        around = (each for each in source.functions if each.body_open < function.start < each.body_close)
+        outermost = min(around, key=lambda each: each.start, default=function)
+        self._first, self._body_open = outermost.opening, outermost.body_open
         self._place = function.body_open
         self._declarators = DeclaratorReader(self._source, self._is_variable)
         self._trees = TreeReader(self._source, self._is_variable)
@@ -281,7 +282,7 @@ class ValueWriter:
                         return False
                     if not self._is_constant(*initialiser):
                         return False
-                elif source.text(index) in source.functions_by_name:
+                elif source.text(index) in source.functions_by_name or self._is_member(index):
                     return False
         return True
 
@@ -290,8 +291,35 @@ class ValueWriter:
         words = set(self._source.words_before(place, "(", ","))
         return bool({"const", "constexpr"} & words) and not {"*", "&"} & words
 
+    def _is_member(self, index: int) -> bool:
+        """Whether ``index`` names a member of the object that the function is called for, without saying so."""
+        name, function = self._text(index), self._function
+        if self._text(index - 1) in (".", "->") or name not in self._source.members.get(function.owner or "", {}):
+            return False
+        variable = self._source.variable(name, index)
+        return variable is None or not self._first < variable.place < function.body_close
+
+    def _is_perhaps_unset(self, variable: Variable | None, index: int) -> bool:
+        """Whether what is named at ``index``, ``variable`` or a member, is a number that may be without a value yet, or
+        an object that may have such."""
+        source, is_of_object = self._source, self._text(index + 1) == "."
+        if self._is_member(index):
+            kind, extents = source.members[self._function.owner or ""][self._text(index)]
+            has_value = False
+        elif variable is None or self._text(index - 1) in (".", "->"):
+            return False
+        else:
+            kind, extents = variable.type, variable.extents
+            has_value = variable.initialiser is not None or variable.place < self._body_open
+        if extents:
+            return False
+        if is_of_object if kind is None else kind.base in source.struct_bodies and not kind.pointers:
+            return is_of_object
+        return not has_value
+
     def _is_harmless(self, start: int, end: int, *, may_name_elements: bool) -> bool:
-        """Whether threads without values may compute it all the same: it reads no memory, and divides nothing."""
+        """Whether threads without values may compute it all the same: it reads no memory, divides nothing, and names no
+        number that is set later. A compiler takes it that whoever passes a number on has one, and forgets the marks."""
         texts, kind = self._source.texts, self._source.kind
         index = start
         while index < end:
@@ -311,7 +339,8 @@ class ValueWriter:
                 is_local = variable is not None and (
                     self._function.kernel is None or variable.place > self._function.body_open
                 )
-                if variable is not None and variable.is_reference and is_local and not may_name_elements:
+                is_reference = variable is not None and variable.is_reference and is_local
+                if (is_reference or self._is_perhaps_unset(variable, index)) and not may_name_elements:
                     return False
             elif text not in _HARMLESS and kind(index) != NUMBER:
                 return False

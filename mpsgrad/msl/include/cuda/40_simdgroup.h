@@ -114,6 +114,8 @@ inline bool simd_all(bool x) { return __all_sync(lanes_mtl(), x); }
 inline bool simd_any(bool x) { return __any_sync(lanes_mtl(), x); }
 //@ simd_lane_mtl
 inline ushort simd_lane_mtl() { return (ushort)lane_index_mtl(); }
+//@ simd_group_mtl
+inline uint simd_group_mtl() { return threadIdx.x >> 5; }
 //@ simd_is_first
 inline bool simd_is_first() { return lane_index_mtl() == __ffs(__activemask()) - 1; }
 // The members all and any are renamed like the functions of that name.

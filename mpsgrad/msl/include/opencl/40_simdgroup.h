@@ -188,6 +188,8 @@ inline bool quad_all(bool x) { return sub_group_clustered_reduce_min((int)x, 4);
 inline bool quad_any(bool x) { return sub_group_clustered_reduce_max((int)x, 4); }
 //@ simd_lane_mtl
 inline ushort simd_lane_mtl() { return (ushort)get_sub_group_local_id(); }
+//@ simd_group_mtl
+inline uint simd_group_mtl() { return sub_group_broadcast((uint)get_local_id(0) / 32, 0); }
 //@ simd_is_first
 inline bool simd_is_first() { return sub_group_elect(); }
 // The members all and any are renamed like the functions of that name.

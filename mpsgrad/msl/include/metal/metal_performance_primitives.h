@@ -1,0 +1,154 @@
+// <MetalPerformancePrimitives/MetalPerformancePrimitives.h> of Metal 4: products of matrices by threads that work
+// together. An element of a product is summed by one thread, from the first term to the last: the same bits each time.
+#pragma once
+#include <metal_cooperative_tensor>
+namespace mpp {
+namespace tensor_ops {
+template <class T> struct dynamic_length { static constexpr constant T value = metal::numeric_limits<T>::max(); };
+template <class T> constexpr constant T dynamic_length_v = metal::numeric_limits<T>::max();
+
+struct matmul2d_descriptor {
+  enum class mode { multiply, multiply_accumulate };
+  int m, n, k;
+  bool transpose_left, transpose_right, relaxed_precision;
+  mode matmul_mode;
+  constexpr matmul2d_descriptor(int rows, int columns, int terms = -1, bool left_is_transposed = false, bool right_is_transposed = false, bool is_relaxed = false, mode how = mode::multiply)
+      : m(rows), n(columns), k(terms), transpose_left(left_is_transposed), transpose_right(right_is_transposed), relaxed_precision(is_relaxed), matmul_mode(how) {}
+  // All of it in one number, which may be the argument of a template.
+  constexpr operator ulong() const {
+    bool is_dynamic = k <= 0 || k > 0x7fffff;
+    return ulong(m) | ulong(n) << 16 | ulong(is_dynamic ? 0 : k) << 32 | ulong(transpose_left) << 56 | ulong(transpose_right) << 57 | ulong(matmul_mode == mode::multiply_accumulate) << 58;
+  }
+};
+
+enum class reduction_operation { sum, max, min };
+template <class T> struct reduction_operation_identity {
+  static constexpr constant T sum_identity = T(0);
+  static constexpr constant T max_identity = metal::numeric_limits<T>::lowest();
+  static constexpr constant T min_identity = metal::numeric_limits<T>::max();
+};
+
+// What products of two types are summed in.
+template <class Left, class Right> struct sum_of_products { typedef float type; };
+template <> struct sum_of_products<char, char> { typedef int type; };
+template <> struct sum_of_products<char, uchar> { typedef int type; };
+template <> struct sum_of_products<uchar, char> { typedef int type; };
+template <> struct sum_of_products<uchar, uchar> { typedef int type; };
+
+// An operand in memory; what lies outside is zero.
+template <class Tensor> struct operand {
+  typedef typename Tensor::value_type value_type;
+  Tensor whole;
+  operand(Tensor from) : whole(from) {}
+  int extent(int dimension) { return whole.get_extent(dimension); }
+  value_type at(int column, int row) { return whole.at(metal::array<int, 2>{column, row}); }
+};
+// An operand that threads have together: each gets all of it.
+template <class element_mtl, class Extents, class Layout> struct operand<metal::cooperative_tensor<element_mtl, Extents, Layout>> {
+  static_assert(Layout::scope::simdgroups() <= 1, "cooperative operands are those of one simdgroup");
+  typedef element_mtl value_type;
+  element_mtl all[Layout::rows() * Layout::columns()];
+  operand(metal::cooperative_tensor<element_mtl, Extents, Layout> from) {
+    for (ushort lane = 0; lane < Layout::scope::threads(); ++lane)
+      for (ushort i = 0; i < Layout::capacity(); ++i) {
+        element_mtl value = from.values[i];
+        if constexpr (Layout::scope::threads() > 1) value = metal::simd_broadcast(value, lane);
+        if (Layout::is_valid(i, lane)) all[Layout::row(i, lane) * Layout::columns() + Layout::column(i, lane)] = value;
+      }
+  }
+  int extent(int dimension) { return dimension == 0 ? Layout::columns() : Layout::rows(); }
+  element_mtl at(int column, int row) { return all[row * Layout::columns() + column]; }
+};
+
+template <ulong Descriptor, class Scope, class... Options> class matmul2d {
+ public:
+  typedef Scope scope;
+  static constexpr int rows() { return int(Descriptor & 0xffff); }
+  static constexpr int columns() { return int(Descriptor >> 16 & 0xffff); }
+  static constexpr int terms() { return int(Descriptor >> 32 & 0xffffff); }
+  static constexpr bool left_is_transposed() { return (Descriptor >> 56 & 1) != 0; }
+  static constexpr bool right_is_transposed() { return (Descriptor >> 57 & 1) != 0; }
+  static constexpr int left_rows() { return left_is_transposed() ? terms() : rows(); }
+  static constexpr int left_columns() { return left_is_transposed() ? rows() : terms(); }
+  static constexpr int right_rows() { return right_is_transposed() ? columns() : terms(); }
+  static constexpr int right_columns() { return right_is_transposed() ? terms() : columns(); }
+  static constexpr bool adds() { return (Descriptor >> 58 & 1) != 0; }
+
+  template <class Left, class Right, class Element, class Index = int> using cooperative_tensor_left_input_t =
+      metal::cooperative_tensor<Left, metal::dextents<Index, 2>, metal::layout_of_matrix<left_rows(), left_columns(), Scope>>;
+  template <class Left, class Right, class Element, class Index = int> using cooperative_tensor_right_input_t =
+      metal::cooperative_tensor<Right, metal::dextents<Index, 2>, metal::layout_of_matrix<right_rows(), right_columns(), Scope>>;
+  template <class Left, class Right, class Element, class Index = int> using cooperative_tensor_destination_t =
+      metal::cooperative_tensor<Element, metal::dextents<Index, 2>, metal::layout_of_matrix<rows(), columns(), Scope>>;
+  template <class Left, class Right, class Element, class Index = int> using cooperative_tensor_row_reduction_destination_t =
+      metal::cooperative_tensor<Element, metal::dextents<Index, 1>, metal::layout_of_sums<metal::layout_of_matrix<rows(), columns(), Scope>, true>>;
+  template <class Left, class Right, class Element, class Index = int> using cooperative_tensor_column_reduction_destination_t =
+      metal::cooperative_tensor<Element, metal::dextents<Index, 1>, metal::layout_of_sums<metal::layout_of_matrix<rows(), columns(), Scope>, false>>;
+
+  template <class Left, class Right, class Element, class Index = int> cooperative_tensor_left_input_t<Left, Right, Element, Index> get_left_input_cooperative_tensor() const { return {}; }
+  template <class Left, class Right, class Element, class Index = int> cooperative_tensor_right_input_t<Left, Right, Element, Index> get_right_input_cooperative_tensor() const { return {}; }
+  template <class Left, class Right, class Element, class Index = int> cooperative_tensor_destination_t<Left, Right, Element, Index> get_destination_cooperative_tensor() const { return {}; }
+  template <class Left, class Right, class Element, class Index = int> cooperative_tensor_row_reduction_destination_t<Left, Right, Element, Index> get_row_reduction_destination_cooperative_tensor() const { return {}; }
+  template <class Left, class Right, class Element, class Index = int> cooperative_tensor_column_reduction_destination_t<Left, Right, Element, Index> get_column_reduction_destination_cooperative_tensor() const { return {}; }
+
+  template <class Left, class Right, class Destination> void run(thread Left &left, thread Right &right, thread Destination &destination) const {
+    operand<Left> a(left);
+    operand<Right> b(right);
+    typedef typename sum_of_products<typename operand<Left>::value_type, typename operand<Right>::value_type>::type Sum;
+    int count = terms() != 0 ? terms() : a.extent(left_is_transposed() ? 1 : 0);
+    count = metal::min(count, metal::min(a.extent(left_is_transposed() ? 1 : 0), b.extent(right_is_transposed() ? 0 : 1)));
+    int row_end = a.extent(left_is_transposed() ? 0 : 1), column_end = b.extent(right_is_transposed() ? 1 : 0);
+    typedef metal::layout_of_matrix<rows(), columns(), Scope> Layout;
+    ushort of_thread = Layout::thread_index();
+    for (ushort i = 0; i < Layout::capacity(); ++i) {
+      if (!Layout::is_valid(i, of_thread)) continue;
+      int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
+      Sum sum = 0;
+      if (row < row_end && column < column_end)
+        for (int k = 0; k < count; ++k)
+          sum += Sum(left_is_transposed() ? a.at(row, k) : a.at(k, row)) * Sum(right_is_transposed() ? b.at(k, column) : b.at(column, k));
+      put(destination, i, column, row, sum);
+    }
+  }
+
+ private:
+  template <class element_mtl, class Extents, class Layout, class Sum> static void put(thread metal::cooperative_tensor<element_mtl, Extents, Layout> &destination, ushort i, int, int, Sum sum) {
+    destination.values[i] = element_mtl(adds() ? Sum(destination.values[i]) + sum : sum);
+  }
+  template <class element_mtl, class Extents, class Descriptor_, class Sum> static void put(thread metal::tensor<element_mtl, Extents, Descriptor_> &destination, ushort, int column, int row, Sum sum) {
+    if (column >= int(destination.get_extent(0)) || row >= int(destination.get_extent(1))) return;
+    metal::array<int, 2> place = {column, row};
+    destination.at(place) = typename metal::tensor<element_mtl, Extents, Descriptor_>::value_type(adds() ? Sum(destination.at(place)) + sum : sum);
+  }
+};
+
+// Sums, or what is largest or smallest, of each row or column.
+template <bool of_rows, class element_mtl, class Extents, class Layout, class SumExtents, class SumLayout> void reduce(
+    metal::cooperative_tensor<element_mtl, Extents, Layout> source, thread metal::cooperative_tensor<element_mtl, SumExtents, SumLayout> &destination, reduction_operation how, element_mtl identity) {
+  operand<metal::cooperative_tensor<element_mtl, Extents, Layout>> all(source);
+  ushort of_thread = Layout::thread_index();
+  for (ushort i = 0; i < SumLayout::capacity(); ++i) {
+    if (!Layout::is_valid(i, of_thread)) continue;
+    int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
+    element_mtl found = identity;
+    for (int k = 0; k < (of_rows ? Layout::columns() : Layout::rows()); ++k) {
+      element_mtl value = of_rows ? all.at(k, row) : all.at(column, k);
+      if (how == reduction_operation::sum) found += value;
+      else if (how == reduction_operation::max ? value > found : value < found) found = value;
+    }
+    destination.values[i] = found;
+  }
+}
+template <class element_mtl, class Extents, class SumExtents, class Layout, class SumLayout> void reduce_rows(
+    thread metal::cooperative_tensor<element_mtl, Extents, Layout> &source, thread metal::cooperative_tensor<element_mtl, SumExtents, SumLayout> &destination,
+    reduction_operation how = reduction_operation::sum, element_mtl identity = element_mtl(0)) {
+  reduce<true>(source, destination, how, identity);
+}
+template <class element_mtl, class Extents, class SumExtents, class Layout, class SumLayout> void reduce_columns(
+    thread metal::cooperative_tensor<element_mtl, Extents, Layout> &source, thread metal::cooperative_tensor<element_mtl, SumExtents, SumLayout> &destination,
+    reduction_operation how = reduction_operation::sum, element_mtl identity = element_mtl(0)) {
+  reduce<false>(source, destination, how, identity);
+}
+template <class Source, class Destination> bool is_iterator_compatible(const thread Source &, const thread Destination &) { return true; }
+}
+}
