@@ -26,8 +26,8 @@ EIGHTS_CHANNELS, EIGHTS_OUTPUTS, EIGHTS_PIXELS, EIGHTS_RUNS = 16, 6, 112, 16
 """Of a thread that works on eights of channels: what it owns at a time, and how many pixels in how many rows."""
 WHOLE_OUTPUTS = 16
 """The output channels at a time where registers hold 16 floats, and a line of the caches has as many."""
-MOST_BLOCKS, BLOCK_PIXELS = 8, 224
-"""Of a thread there that copies several times ``EIGHTS_CHANNELS``, and how many pixels at a time."""
+MOST_BLOCKS = 8
+"""Of a thread that copies several times ``EIGHTS_CHANNELS``."""
 FEWEST_BLOCK_CHANNELS, BLOCKS_GAIN = 32, 1.1
 """From so many channels of both images on such threads compute, unless they have more products than simdgroups by this
 factor: they read the gradient less often. Measured."""
@@ -106,7 +106,6 @@ FAMILY = ShaderFamily(
         "rows_at_once": numbers.convolution_weights_rows_at_once,
         "by_eights": numbers.convolution_by_eights != NEVER,
         "whole_outputs": WHOLE_OUTPUTS if numbers.convolution_by_eights == WHERE_FEWER else 0,
-        "block_pixels": BLOCK_PIXELS if numbers.has_many_registers else EIGHTS_PIXELS,
     },
 )
 
