@@ -292,6 +292,66 @@ def x_before(z: int, y: int, x: int) -> int:
     return 12 * z + 4 * y + x
 
 
+STAGED = """#include <metal_stdlib>
+#ifdef __HAVE_TENSOR__
+#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+#endif
+using namespace metal;
+constant constexpr mpp::tensor_ops::matmul2d_descriptor WHOLE(16, 64, 32, true, true);
+template <typename T, int Rows> struct Stage {
+  static constexpr constant auto descriptor = mpp::tensor_ops::matmul2d_descriptor(Rows, 64, 32, true, true, true, mpp::tensor_ops::matmul2d_descriptor::mode::multiply_accumulate);
+  using operation = mpp::tensor_ops::matmul2d<descriptor, execution_simdgroups<4>>;
+  using kept = tensor<threadgroup T, dextents<int32_t, 2>, tensor_inline>;
+};
+kernel void f(device const half* weights, device const float* x, device float* y, constant int3& size, threadgroup char* memory [[threadgroup(0)]],
+              uint3 tile [[threadgroup_position_in_grid]], ushort t [[thread_index_in_threadgroup]]) {
+  threadgroup half* a = (threadgroup half*)memory;
+  threadgroup half* b = (threadgroup half*)(memory + 4096);
+  const int M = size.x, N = size.y, K = size.z, row = tile.y * 64, column = tile.x * 32;
+  Stage<half, 32>::kept A(a, dextents<int32_t, 2>(32, 64));
+  auto B = tensor<threadgroup half, dextents<int32_t, 2>, tensor_inline>(b, dextents<int32_t, 2>(32, 32));
+  mpp::tensor_ops::matmul2d<mpp::tensor_ops::matmul2d_descriptor(32, 64, 32, true, true, true, mpp::tensor_ops::matmul2d_descriptor::mode::multiply_accumulate), execution_simdgroups<4>> named;
+  typename Stage<half, 32>::operation same;
+  mpp::tensor_ops::matmul2d<WHOLE, execution_simdgroups<4>> unused;
+  auto sums = named.get_destination_cooperative_tensor<decltype(B), decltype(A), float>();
+  for (short i = 0; i < sums.get_capacity(); ++i) sums[i] = 0;
+  for (int k = 0; k < K; k += 32) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int i = t; i < 32 * 64; i += 128) a[i] = row + i / 32 < M && k + i % 32 < K ? weights[(row + i / 32) * K + k + i % 32] : 0.h;
+    for (int i = t; i < 32 * 32; i += 128) b[i] = column + i % 32 < N && k + i / 32 < K ? half(x[(column + i % 32) * K + k + i / 32]) : 0.h;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    auto left = B.slice(0, 0), right = A.slice(0, 0);
+    if (k % 64) named.run(left, right, sums);
+    else same.run(left, right, sums);
+  }
+  auto C = tensor<device float, dextents<int32_t, 2>, tensor_inline>(y + row + column * M, dextents<int32_t, 2>(min(64, M - row), min(32, N - column)), array<int, 2>({1, M}));
+  sums.store(C);
+}
+"""
+
+
+@given(rows=st.integers(1, 130), columns=st.integers(1, 70), terms=st.integers(1, 100))
+def test_tiles_staged_in_threadgroup_memory(rows: int, columns: int, terms: int) -> None:
+    function = mg.compile(STAGED, language_version="4.0").function("f")
+    rng = np.random.default_rng(5)
+    weights, x = rng.standard_normal((rows, terms)).astype(np.float16), rng.standard_normal((columns, terms)).astype(np.float32)
+    y = np.zeros((columns, rows), np.float32)
+    grid, options = (-(-columns // 32), -(-rows // 64)), {"threadgroup": 128, "grid_of_threadgroups": True}
+    function(grid, weights, x, y, (rows, columns, terms), threadgroup_memory=[6144], **options)
+    exact = x.astype(np.float16).astype(np.float64), weights.astype(np.float64).T
+    assert np.all(np.abs(y - exact[0] @ exact[1]) <= (terms + 1) * 2.0**-24 * (np.abs(exact[0]) @ np.abs(exact[1])))
+
+
+def test_checks_look_at_staged_tiles() -> None:
+    function = mg.compile(STAGED, language_version="4.0").function("f")
+    weights, x, y = np.ones((3, 5), np.float16), np.ones((4, 5), np.float32), np.zeros((4, 3), np.float32)
+    options = {"threadgroup": 128, "grid_of_threadgroups": True, "threadgroup_memory": [6144]}
+    assert function.check((1, 1), weights, x, y, (3, 4, 5), **options) == ()
+    late = mg.compile(STAGED.replace("threadgroup_barrier(mem_flags::mem_threadgroup);\n    auto", "auto"), language_version="4.0")
+    found = late.function("f").check((1, 1), weights, x, y, (3, 4, 5), **options)
+    assert any(each.name == "data-race" for each in found), [*map(str, found)]
+
+
 def test_earlier_versions_have_no_tensors() -> None:
     source = HEAD.replace("using namespace mpp::tensor_ops;", "") + """
     #if defined(__HAVE_TENSOR__) && __has_include(<MetalPerformancePrimitives/MetalPerformancePrimitives.h>)

@@ -519,3 +519,16 @@ def test_several_threads_check_one_function() -> None:
     with ThreadPoolExecutor(4) as pool:
         checks = [pool.submit(function.check, 2048, *floats(2048, 2048)(), threadgroup=32) for _ in range(8)]
     assert [check.result() for check in checks] == [()] * 8
+
+
+def test_arguments_of_members_that_are_templates_are_looked_at() -> None:
+    source = f"""{HEAD}
+struct Scale {{ float by; template <class To, class From> To of(From v) const {{ return To(v * by); }} }};
+kernel void f(device const float* x, device float* y, {I}) {{
+    Scale twice = {{2}};
+    y[i] = twice.of<float, decltype(twice.by)>(x[i + 1]);
+}}"""
+    found = mg.compile(source).function("f").check(4, *floats(4, 4)())
+    assert [(each.name, each.line, each.message.split(",")[0]) for each in found] == [
+        ("out-of-bounds", 7, "out-of-bounds read of element 4 of 'x'")
+    ]

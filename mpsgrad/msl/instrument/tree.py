@@ -384,11 +384,8 @@ class TreeReader:
                 if name >= self._end or self._tokens[name].kind != IDENTIFIER:
                     raise NotUnderstood(name)
                 self._index += 1
-                if self._text() == "<" and self._tokens[name - 1].text == "template":
-                    close = matching_angle(self._tokens, self._index, self._end, certain=True)
-                    if close is None:
-                        raise NotUnderstood(name)
-                    self._index = close + 1
+                if self._text() == "<":
+                    self._index = template_brackets(self._source).get(self._index, self._index - 1) + 1
                 kind: Kind = "member" if text == "." else "arrow"
                 node = Node(kind, node.start, self._index, place, self._tokens[name].text, [node])
             elif text in ("++", "--"):
