@@ -295,7 +295,9 @@ class OpenCLDevice(Device):
                 self._expect(divided, source, build_options, part + 1)
             asked.add(part)
             part_options = _options_of_part(build_options, part)
-            return program or self._program(divided, source, name, part_options, options is not None)[0]
+            of_part = {each.name: each for each in divided.kernels.values() if each.part == part}
+            translation = Translation(divided.source, of_part)
+            return program or self._program(translation, source, name, part_options, options is not None)[0]
 
         sizes = self._pointee_sizes if options is not None else None
         box = partial(self._compile, source, name, options, "box") if options is not None else None

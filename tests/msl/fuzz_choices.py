@@ -157,9 +157,25 @@ class ChoicesProgram(ConstructProgram):
             return self._keep()
         if kind < 0.15 and self._in_function and self._lambdas < 2 and not self._loop_depth:
             return self._lambda()
+        if kind < 0.17 and not self._in_function and self._functions:
+            return self._set_later()
         if kind < 0.22 and not self._in_function:
-            return self._walk_through_array() if kind < 0.18 else self._walk_through_memory()
+            return self._walk_through_array() if kind < 0.195 else self._walk_through_memory()
         return super()._assignment()
+
+    def _set_later(self) -> Statement:
+        """A number that is declared without a value is passed on."""
+        self._loops += 1
+        name, value = f"n{self._loops}", self._number(2)
+        kept, self._numbers = self._numbers, [name]
+        call = self._call()
+        self._numbers = kept
+
+        def run(values: Values, mask: np.ndarray) -> None:
+            values[name] = value.evaluate(values)
+            call.run(values, mask)
+
+        return Statement(["{", f"    uint {name};", f"    {name} = {value.text};", f"    {call.lines[0]}", "}"], run)
 
     def _lambda(self) -> Statement:
         self._lambdas += 1

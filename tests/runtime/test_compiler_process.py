@@ -79,6 +79,19 @@ def test_what_ends_the_compiler_is_compiled_in_other_ways(device: OpenCLDevice) 
         doubles("survived_by_few_with_lanes", device, WITH_SIMDGROUPS)
 
 
+def test_only_the_simdgroups_of_a_part_keep_it_from_other_ways(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_MOST_TOKENS", 5)
+    source = f"{SOURCE.format('survived_by_few')}\n{WITH_SIMDGROUPS.format('with_lanes')}"
+    library = mg.compile(source, device=device)
+    x = np.ones(32, np.float32)
+    library.function("survived_by_few")(32, x)
+    np.testing.assert_array_equal(x, 2)
+    with pytest.raises(mg.ShaderError, match="compiler ended"):
+        library.function("with_lanes")
+
+
 def test_simdgroups_of_one_thread_each_are_refused(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a loop that is entered at two places, as Intel's compiler makes them, it runs one thread after the other."""
     loop = (
