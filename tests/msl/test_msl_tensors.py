@@ -136,7 +136,7 @@ def test_products_are_right_to_lint_checks_and_cuda(product: Product) -> None:
     options = {"threadgroup": 32 * product.simdgroups, "grid_of_threadgroups": True}
     assert function.check((1, 1), a, b, out, size, **options) == ()
     beyond = [*map(str, function.check((1, 1), a[:8], b, out, size, **options))]
-    assert any("out-of-bounds access of element 80 of 'a'" in each for each in beyond), beyond
+    assert any("out-of-bounds" in each and "element 80 of 'a'" in each for each in beyond), beyond
 
 
 FRAGMENTS = HEAD + """

@@ -35,13 +35,14 @@ template <> struct sum_of_products<char, uchar> { typedef int type; };
 template <> struct sum_of_products<uchar, char> { typedef int type; };
 template <> struct sum_of_products<uchar, uchar> { typedef int type; };
 
-// An operand in memory; what lies outside is zero.
+// An operand in memory. ``step`` leads to the next element along a dimension.
 template <class Tensor> struct operand {
   typedef typename Tensor::value_type value_type;
   Tensor whole;
   operand(Tensor from) : whole(from) {}
   int extent(int dimension) { return whole.get_extent(dimension); }
-  value_type at(int column, int row) { return whole.at(metal::array<int, 2>{column, row}); }
+  int step(int dimension) { return whole.get_stride(dimension); }
+  auto at(int column, int row) { return &whole.at(metal::array<int, 2>{column, row}); }
 };
 // An operand that threads have together: each gets all of it.
 template <class element_mtl, class Extents, class Layout> struct operand<metal::cooperative_tensor<element_mtl, Extents, Layout>> {
@@ -57,7 +58,8 @@ template <class element_mtl, class Extents, class Layout> struct operand<metal::
       }
   }
   int extent(int dimension) { return dimension == 0 ? Layout::columns() : Layout::rows(); }
-  element_mtl at(int column, int row) { return all[row * Layout::columns() + column]; }
+  int step(int dimension) { return dimension == 0 ? 1 : Layout::columns(); }
+  thread element_mtl *at(int column, int row) { return all + row * Layout::columns() + column; }
 };
 
 template <ulong Descriptor, class Scope, class... Options> class matmul2d {
@@ -91,27 +93,69 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
   template <class Left, class Right, class Element, class Index = int> cooperative_tensor_row_reduction_destination_t<Left, Right, Element, Index> get_row_reduction_destination_cooperative_tensor() const { return {}; }
   template <class Left, class Right, class Element, class Index = int> cooperative_tensor_column_reduction_destination_t<Left, Right, Element, Index> get_column_reduction_destination_cooperative_tensor() const { return {}; }
 
+  // What lies outside of an operand is zero.
   template <class Left, class Right, class Destination> void run(thread Left &left, thread Right &right, thread Destination &destination) const {
     operand<Left> a(left);
     operand<Right> b(right);
-    typedef typename sum_of_products<typename operand<Left>::value_type, typename operand<Right>::value_type>::type Sum;
-    int count = terms() != 0 ? terms() : a.extent(left_is_transposed() ? 1 : 0);
-    count = metal::min(count, metal::min(a.extent(left_is_transposed() ? 1 : 0), b.extent(right_is_transposed() ? 0 : 1)));
-    int row_end = a.extent(left_is_transposed() ? 0 : 1), column_end = b.extent(right_is_transposed() ? 1 : 0);
+    constexpr int along_a = left_is_transposed() ? 1 : 0, along_b = right_is_transposed() ? 0 : 1;
+    int count = metal::min(a.extent(along_a), b.extent(along_b));
+    if (terms() != 0) count = metal::min(count, terms());
+    int row_end = a.extent(1 - along_a), column_end = b.extent(1 - along_b);
+    if (row_end <= 0 || column_end <= 0) count = 0;
     typedef metal::layout_of_matrix<rows(), columns(), Scope> Layout;
+    typedef typename sum_of_products<typename operand<Left>::value_type, typename operand<Right>::value_type>::type Sum;
     ushort of_thread = Layout::thread_index();
-    for (ushort i = 0; i < Layout::capacity(); ++i) {
-      if (!Layout::is_valid(i, of_thread)) continue;
-      int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
-      Sum sum = 0;
-      if (row < row_end && column < column_end)
-        for (int k = 0; k < count; ++k)
-          sum += Sum(left_is_transposed() ? a.at(row, k) : a.at(k, row)) * Sum(right_is_transposed() ? b.at(k, column) : b.at(column, k));
-      put(destination, i, column, row, sum);
+    int step_a = a.step(along_a), step_b = b.step(along_b);
+    if constexpr (Layout::has_squares()) {
+      // Eight elements, four neighbours in each of two rows, share what they read.
+      for (ushort i = 0; i < Layout::capacity(); i += 8) {
+        if (!Layout::is_valid(i, of_thread)) continue;
+        int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
+        Sum sums[8] = {};
+        if (count > 0) {
+          auto upper = line(a, row, row_end, left_is_transposed()), lower = line(a, row + 8, row_end, left_is_transposed());
+          auto first = line(b, column, column_end, !right_is_transposed()), second = line(b, column + 1, column_end, !right_is_transposed());
+          auto third = line(b, column + 2, column_end, !right_is_transposed()), fourth = line(b, column + 3, column_end, !right_is_transposed());
+          for (int k = 0; k < count; ++k) {
+            int of_a = k * step_a, of_b = k * step_b;
+            Sum high = Sum(upper[of_a]), low = Sum(lower[of_a]);
+            Sum right0 = Sum(first[of_b]), right1 = Sum(second[of_b]), right2 = Sum(third[of_b]), right3 = Sum(fourth[of_b]);
+            sums[0] += high * right0;
+            sums[1] += high * right1;
+            sums[2] += high * right2;
+            sums[3] += high * right3;
+            sums[4] += low * right0;
+            sums[5] += low * right1;
+            sums[6] += low * right2;
+            sums[7] += low * right3;
+          }
+        }
+        for (ushort k = 0; k < 8; ++k) {
+          int y = row + k / 4 * 8, x = column + k % 4;
+          put(destination, i + k, x, y, y < row_end && x < column_end ? sums[k] : Sum(0));
+        }
+      }
+    } else {
+      for (ushort i = 0; i < Layout::capacity(); ++i) {
+        if (!Layout::is_valid(i, of_thread)) continue;
+        int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
+        Sum sum = 0;
+        if (row < row_end && column < column_end && count > 0) {
+          auto left_line = line(a, row, row_end, left_is_transposed());
+          auto right_line = line(b, column, column_end, !right_is_transposed());
+          for (int k = 0; k < count; ++k) sum += Sum(left_line[k * step_a]) * Sum(right_line[k * step_b]);
+        }
+        put(destination, i, column, row, sum);
+      }
     }
   }
 
  private:
+  // Where a row begins, or a column; another one for those outside.
+  template <class Operand> static auto line(thread Operand &of, int index, int end, bool is_column) {
+    int inside = index < end ? index : 0;
+    return is_column ? of.at(inside, 0) : of.at(0, inside);
+  }
   template <class element_mtl, class Extents, class Layout, class Sum> static void put(thread metal::cooperative_tensor<element_mtl, Extents, Layout> &destination, ushort i, int, int, Sum sum) {
     destination.values[i] = element_mtl(adds() ? Sum(destination.values[i]) + sum : sum);
   }
@@ -132,7 +176,7 @@ template <bool of_rows, class element_mtl, class Extents, class Layout, class Su
     int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
     element_mtl found = identity;
     for (int k = 0; k < (of_rows ? Layout::columns() : Layout::rows()); ++k) {
-      element_mtl value = of_rows ? all.at(k, row) : all.at(column, k);
+      element_mtl value = of_rows ? *all.at(k, row) : *all.at(column, k);
       if (how == reduction_operation::sum) found += value;
       else if (how == reduction_operation::max ? value > found : value < found) found = value;
     }
