@@ -33,8 +33,8 @@ VECTOR_THREADS, VECTORS_AT_ONCE = 128, 2
 the way."""
 
 ELEMENTS_AHEAD = 128
-"""So far ahead two cores read memory fastest: a page ahead costs up to a seventh, none at all up to an eighth. What the
-caches hold takes up to a quarter longer if it is fetched ahead."""
+"""So far ahead two cores with AVX2 read memory fastest: a page ahead costs up to a seventh, none at all an eighth.
+What the caches hold takes up to a quarter longer if it is fetched ahead, and so does all of it on a Zen 5."""
 
 CONSTANT_DERIVATIVES = NeuronType.NONE, NeuronType.LINEAR
 """Gradients of these do not read the source."""
@@ -50,10 +50,10 @@ LONG_FUNCTIONS = frozenset(
         NeuronType.GELU,
     }
 )
-"""Those that take many instructions. CPUs with registers of sixteen floats spend them on as many at a time, the lanes
-of simdgroups, in down to half the time of eights. Gradients of images that caches do not hold wait for memory instead,
-and are written past the caches by eights."""
+"""Those that take many instructions, so that lines that are not read before they are overwritten are worth less."""
 LONG_DERIVATIVES = LONG_FUNCTIONS - {NeuronType.LOGARITHM, NeuronType.GELU}
+BY_LANES = frozenset({NeuronType.POWER})
+"""Of these CPUs with registers of sixteen floats take a tenth less time by the lanes of simdgroups than by sixteens."""
 HALVES_BY_EIGHTS = frozenset({NeuronType.ELU})
 GRADIENTS_OF_HALVES_BY_EIGHTS = frozenset(
     {NeuronType.ABSOLUTE, NeuronType.ELU, NeuronType.HARD_SIGMOID, NeuronType.RELUN}
@@ -91,7 +91,6 @@ def _family(kind: NeuronType, name: str) -> ShaderFamily:
             "by_vectors": True,
             "by_eights": False,
             "threads_of_eights": THREADS_OF_EIGHTS,
-            "elements_ahead": ELEMENTS_AHEAD,
             "constant_derivatives": tuple(NEURON_TYPE_NAMES[kind] for kind in CONSTANT_DERIVATIVES),
             "vector_threads": VECTOR_THREADS,
             "vectors_at_once": VECTORS_AT_ONCE,
@@ -99,8 +98,10 @@ def _family(kind: NeuronType, name: str) -> ShaderFamily:
         },
         {"cpu": {"by_vectors": False, "by_eights": True, "calls_functions": False}},
         measured=lambda numbers: {
+            "elements_ahead": 0 if numbers.has_many_registers else ELEMENTS_AHEAD,
             "elements": numbers.neuron_elements_per_simdgroup,
             "loads": numbers.neuron_loads_before_a_store,
+            "by_sixteens": numbers.has_many_registers,
             "halves_by_eights": chooses and not numbers.has_many_registers,
             "doubles_halves": kind in DOUBLED_HALVES and not numbers.has_many_registers,
             "doubles_of_gradients": kind in GRADIENTS_OF_DOUBLED_HALVES and not numbers.has_many_registers,
@@ -186,7 +187,8 @@ def add_neuron(
     is_gradient = len(operands) == 2
     read = 1 if is_gradient and descriptor.neuron_type in CONSTANT_DERIVATIVES else len(operands)
     long_types = LONG_DERIVATIVES if is_gradient else LONG_FUNCTIONS
-    is_long = device.family == "cpu" and numbers.has_many_registers and descriptor.neuron_type in long_types
+    may_take_lanes = device.family == "cpu" and numbers.has_many_registers and not is_gradient
+    by_lanes = may_take_lanes and descriptor.neuron_type in BY_LANES
     most_bytes = numbers.cached_bytes if descriptor.neuron_type in long_types else numbers.streamed_bytes
     halves_by_eights = GRADIENTS_OF_HALVES_BY_EIGHTS if is_gradient else HALVES_BY_EIGHTS
     has_eights = metal_type == "float" or (
@@ -209,7 +211,6 @@ def add_neuron(
         pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
         variant, threadgroups = "", -(-simdgroups // (THREADS // 32))
-        by_lanes = is_long and not (exceeds and is_gradient)
         if None not in piece.operands and not by_lanes:
             merged = target, *parts
             of_run = _threadgroups_of_run(device, metal_type, merged, len(operands), share, has_eights)

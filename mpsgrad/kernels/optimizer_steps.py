@@ -90,6 +90,7 @@ def _family(name: str, steps: Mapping[str, tuple[str, ...]], ahead_of_time: bool
             "by_vectors": True,
         },
         {"cpu": {"by_vectors": False, "threads": 1, "counts": dict.fromkeys(steps, 0) if joins else counts}},
+        measured=lambda numbers: {"by_sixteens": numbers.has_many_registers},
         dtypes=("float",),
         template="optimizer",
         ahead_of_time=ahead_of_time,

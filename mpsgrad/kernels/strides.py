@@ -106,6 +106,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "cpu": {"walks": ("eights", "pixels", "blocks"), "by_vectors": False, "by_eights": True},
             "nvidia": {"threadgroups_of_cluster": THREADGROUPS_OF_CLUSTER},
         },
+        measured=lambda numbers: {"by_sixteens": numbers.has_many_registers},
         ahead_of_time=False,
     )
 
