@@ -199,6 +199,22 @@ kernel void soft_max(device half* a, device half* b, device float* y, device flo
   tensor Y(y, dextents<int, 2>{32, 16});
   scores.store(Y);
 }
+kernel void chained(device half* a, device half* b, device half* v, device float* y, device int* fits) {
+  tensor<device half, extents<int, 32, 16>, tensor_inline> A(a, {});
+  tensor<device half, extents<int, 32, 48>, tensor_inline> B(b, {});
+  tensor<device half, extents<int, 16, 48>, tensor_inline> V(v, {});
+  constexpr auto first = matmul2d_descriptor(16, 48, 32, false, true), second = matmul2d_descriptor(16, 16, 48);
+  matmul2d<first, execution_simdgroup> scores_of;
+  matmul2d<second, execution_simdgroup> sums_of;
+  auto scores = scores_of.get_destination_cooperative_tensor<decltype(A), decltype(B), float>();
+  scores_of.run(A, B, scores);
+  fits[0] = sums_of.is_compatible_as_left_input<half, half, float>(scores) + 2 * sums_of.is_compatible_as_right_input<half, half, float>(scores);
+  auto weights = sums_of.get_left_input_cooperative_tensor<half, half, float>(scores);
+  auto sums = sums_of.get_destination_cooperative_tensor<decltype(weights), decltype(V), float>();
+  sums_of.run(weights, V, sums);
+  tensor Y(y, dextents<int, 2>{16, 16});
+  sums.store(Y);
+}
 kernel void places(device const float* x, device float* y) {
   constexpr auto descriptor = matmul2d_descriptor(6, 10, 4);
   matmul2d<descriptor, execution_simdgroup> op;
@@ -224,6 +240,12 @@ def test_rows_and_columns_of_what_lies_in_registers() -> None:
     powers = np.exp(scores - scores.max(1, keepdims=True))
     assert np.abs(y - powers / powers.sum(1, keepdims=True)).max() < 1e-5
     assert np.abs(columns - scores.min(0)).max() < 1e-5
+    a, b, v = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 32), (48, 32), (48, 16)))
+    y, fits = np.zeros((16, 16), np.float32), np.zeros(1, np.int32)
+    library.function("chained")(32, a, b, v, y, fits, threadgroup=32)
+    weights = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32).astype(np.float16).astype(np.float64)
+    bound = 2.0**-10 * (np.abs(weights) @ np.abs(v.astype(np.float64)))
+    assert np.all(np.abs(y - weights @ v.astype(np.float64)) <= bound) and fits[0] == 1
     x, found = rng.standard_normal((5, 10)).astype(np.float32), np.zeros((6, 10), np.float32)
     library.function("places")(32, x, found, threadgroup=32)
     wanted = np.vstack([x, np.zeros((1, 10))]) + 100 * np.arange(6)[:, None] + 1000 * np.arange(10)

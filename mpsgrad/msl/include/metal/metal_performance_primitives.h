@@ -93,6 +93,20 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
   template <class Left, class Right, class Element, class Index = int> cooperative_tensor_row_reduction_destination_t<Left, Right, Element, Index> get_row_reduction_destination_cooperative_tensor() const { return {}; }
   template <class Left, class Right, class Element, class Index = int> cooperative_tensor_column_reduction_destination_t<Left, Right, Element, Index> get_column_reduction_destination_cooperative_tensor() const { return {}; }
 
+  // Operands of the elements of another tensor, such as the sums of another product.
+  template <class Left, class Right, class Element, class Index = int, class Source, class Extents, class Layout> cooperative_tensor_left_input_t<Left, Right, Element, Index> get_left_input_cooperative_tensor(const thread metal::cooperative_tensor<Source, Extents, Layout> &source) const {
+    return converted<cooperative_tensor_left_input_t<Left, Right, Element, Index>>(source);
+  }
+  template <class Left, class Right, class Element, class Index = int, class Source, class Extents, class Layout> cooperative_tensor_right_input_t<Left, Right, Element, Index> get_right_input_cooperative_tensor(const thread metal::cooperative_tensor<Source, Extents, Layout> &source) const {
+    return converted<cooperative_tensor_right_input_t<Left, Right, Element, Index>>(source);
+  }
+  template <class Left, class Right, class Element, class Source, class Extents, class Layout> bool is_compatible_as_left_input(const thread metal::cooperative_tensor<Source, Extents, Layout> &) const {
+    return Layout::scope::simdgroups() <= 1 && Layout::rows() == left_rows() && Layout::columns() == left_columns();
+  }
+  template <class Left, class Right, class Element, class Source, class Extents, class Layout> bool is_compatible_as_right_input(const thread metal::cooperative_tensor<Source, Extents, Layout> &) const {
+    return Layout::scope::simdgroups() <= 1 && Layout::rows() == right_rows() && Layout::columns() == right_columns();
+  }
+
   // What lies outside of an operand is zero.
   template <class Left, class Right, class Destination> void run(thread Left &left, thread Right &right, thread Destination &destination) const {
     operand<Left> a(left);
@@ -151,6 +165,18 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
   }
 
  private:
+  template <class Made, class Source> static Made converted(Source source) {
+    operand<Source> all(source);
+    typedef typename Made::layout Layout;
+    ushort of_thread = Layout::thread_index();
+    Made made;
+    for (ushort i = 0; i < Layout::capacity(); ++i) {
+      int row = Layout::row(i, of_thread), column = Layout::column(i, of_thread);
+      bool is_there = Layout::is_valid(i, of_thread) && row < all.extent(1) && column < all.extent(0);
+      made.values[i] = is_there ? typename Made::element_type(*all.at(column, row)) : typename Made::element_type(0);
+    }
+    return made;
+  }
   // Where a row begins, or a column; another one for those outside.
   template <class Operand> static auto line(thread Operand &of, int index, int end, bool is_column) {
     int inside = index < end ? index : 0;
@@ -159,10 +185,10 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
   template <class element_mtl, class Extents, class Layout, class Sum> static void put(thread metal::cooperative_tensor<element_mtl, Extents, Layout> &destination, ushort i, int, int, Sum sum) {
     destination.values[i] = element_mtl(adds() ? Sum(destination.values[i]) + sum : sum);
   }
-  template <class element_mtl, class Extents, class Descriptor_, class Sum> static void put(thread metal::tensor<element_mtl, Extents, Descriptor_> &destination, ushort, int column, int row, Sum sum) {
+  template <class element_mtl, class Extents, class Kind, class Sum> static void put(thread metal::tensor<element_mtl, Extents, Kind> &destination, ushort, int column, int row, Sum sum) {
     if (column >= int(destination.get_extent(0)) || row >= int(destination.get_extent(1))) return;
     metal::array<int, 2> place = {column, row};
-    destination.at(place) = typename metal::tensor<element_mtl, Extents, Descriptor_>::value_type(adds() ? Sum(destination.at(place)) + sum : sum);
+    destination.at(place) = typename metal::tensor<element_mtl, Extents, Kind>::value_type(adds() ? Sum(destination.at(place)) + sum : sum);
   }
 };
 
