@@ -25,7 +25,10 @@ _CAME_WITH = {
         atomic_thread_fence memory_order_seq_cst thread_scope thread_scope_thread thread_scope_simdgroup
         thread_scope_threadgroup thread_scope_device coherent os_log os_log_default
     """,
-    (4, 0): "required_threads_per_threadgroup user_annotation",
+    (4, 0): """
+        required_threads_per_threadgroup user_annotation tensor_handle tensor_inline tensor_offset cooperative_tensor
+        matmul2d matmul2d_descriptor execution_thread execution_simdgroup execution_simdgroups
+    """,
 }
 CPP_17 = (4, 0)
 TENSORS = (4, 0)
@@ -58,6 +61,11 @@ def macros(version: str) -> dict[str, str]:
     system = "__METAL__" if number >= (3, 0) else "__METAL_MACOS__"
     standard = {"__cplusplus": "201703L"} if number >= CPP_17 else {}
     return {"__METAL_VERSION__": version, **standard, **dict.fromkeys((system, *features), "1")}
+
+
+def came_with(name: str) -> tuple[int, int] | None:
+    """The version that the library's ``name`` came with, if that is one after 2.0."""
+    return _VERSIONS.get(name)
 
 
 def later_names(version: tuple[int, int]) -> frozenset[str]:

@@ -391,6 +391,13 @@ def test_earlier_versions_have_no_tensors() -> None:
 
 
 def test_what_is_not_carried_is_refused_with_the_reason() -> None:
+    source = source_of(PRODUCTS[0])
+    of_later = "tensor_inline", "matmul2d_descriptor"
+    for text, name in zip((source, source.replace("tensor_inline", "Inline")), of_later, strict=True):
+        with pytest.raises(ShaderError, match=f"'{name}' needs Metal 4.0 or later, and this is compiled as 3.2"):
+            mg.compile(text, language_version="3.2")
+    found = [*map(str, lint(source, language_version="3.2"))]
+    assert any("use of undeclared identifier 'matmul2d_descriptor': " in each and "4.0" in each for each in found), found
     handle = HEAD + "kernel void f(tensor<device float, dextents<int, 2>> a) {}"
     with pytest.raises(ShaderError, match="tensors of the host are not supported; take a pointer"):
         mg.compile(handle, language_version="4.0")

@@ -14,10 +14,11 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS, NOT_IN_METAL
 from mpsgrad.msl.lint.near_names import did_you_mean, nearest
-from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.lint.statements import object_before
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
+from mpsgrad.msl.versions import came_with
 
 _WORDS = frozenset(
     """
@@ -84,7 +85,9 @@ def names_are_declared(source: Source) -> Iterator[Found]:
                 continue
             seen.add((text, start))
             message = f"unknown type name '{text}'" if is_type else f"use of undeclared identifier '{text}'"
-            yield source.tokens[index], message + did_you_mean(meant)
+            needed = came_with(text)
+            hint = f": {needs('.'.join(map(str, needed)))}" if needed is not None else did_you_mean(meant)
+            yield source.tokens[index], message + hint
     yield from _members(source)
 
 
