@@ -19,7 +19,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import pooling_dispatch, walk
 from mpsgrad.kernels.pooling import PoolingGradientState
-from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_OF_FEW_REGISTERS, SEARCHED_BLOCKS
+from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_AT_ONCE, SEARCHED_BLOCKS
 from mpsgrad.testing import (
     WindowGeometry,
     assert_within,
@@ -368,9 +368,7 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
 
 @pytest.mark.parametrize(("edge", "dtype"), by_turns(EDGES, (np.float32, np.float16), of=2))
 @pytest.mark.parametrize(("width", "height", "channels"), [(25, 33, 8), (19, 33, 13), (12, 33, 16), (70, 9, 520)])
-@pytest.mark.parametrize(
-    ("size", "stride"), BLOCKS_OF_FEW_REGISTERS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_OF_FEW_REGISTERS]
-)
+@pytest.mark.parametrize(("size", "stride"), BLOCKS_AT_ONCE, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_AT_ONCE])
 def test_blocks_are_searched_and_added_up_at_once(size, stride, width, height, channels, edge, dtype):
     """Over tiles of columns and of channels and shares of rows, with equal maxima and windows outside. CPUs with few
     registers take what is recorded by the same kernel."""
@@ -388,7 +386,7 @@ def test_blocks_are_searched_and_added_up_at_once(size, stride, width, height, c
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("size", "stride"), [(2, 1), (3, 2), (4, 3), (5, 2)])
+@pytest.mark.parametrize(("size", "stride"), [(2, 1), (3, 1), (3, 2), (4, 3), (5, 2)])
 @pytest.mark.parametrize("by_eights", [ALWAYS, WHERE_FEWER], ids=["few registers", "many registers"])
 def test_blocks_for_cpus_of_both_kinds(by_eights, size, stride, dtype):
     """What is kept of windows, and how many channels are taken at a time, depend on the registers."""
@@ -397,7 +395,7 @@ def test_blocks_for_cpus_of_both_kinds(by_eights, size, stride, dtype):
     geometry = WindowGeometry(19, 33, size, size, stride, stride, 1, 1, 0, 1, 19 // stride + 1, 33 // stride)
     try:
         set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
-        check_gradient_of(MAX, geometry, 29, "zero", dtype)
+        check_gradient_of(MAX, geometry, 35, "zero", dtype)
     finally:
         set_tunables(device.tuning, before)
 
