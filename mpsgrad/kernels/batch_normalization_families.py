@@ -77,6 +77,7 @@ def _measured(numbers: Tunables) -> dict[str, Any]:
     are slow to read."""
     return {
         "sums": numbers.normalization_sums_per_lane,
+        "by_sixteens": numbers.has_many_registers,
         "sums_by_panels": numbers.has_many_registers,
         "most_summed_columns": most_summed_columns(1, numbers.has_many_registers),
     }
