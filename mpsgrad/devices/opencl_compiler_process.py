@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import struct
 import sys
 import threading
@@ -118,6 +119,15 @@ def _text(ask: Any) -> bytes:
     return text.value
 
 
+def _end_with(requests: BinaryIO) -> None:
+    """Ends this process once nobody can ask any more, also while it compiles: some sources take very long."""
+    asked = select.poll()
+    asked.register(requests, 0)
+    while not any(event & select.POLLHUP for _, event in asked.poll()):
+        pass
+    os._exit(0)
+
+
 def _serve(compiler: Compiler, requests: BinaryIO, answers: BinaryIO) -> None:
     compiler.compile(*_FIRST, True)
     answers.write(READY)
@@ -146,6 +156,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     # What the compiler prints is no answer.
     os.dup2(2, 1)
+    if hasattr(select, "poll"):
+        threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
     _serve(Compiler(*sys.argv[1:]), sys.stdin.buffer, answers)
     # Intel's runtime takes long to unload.
     os._exit(0)

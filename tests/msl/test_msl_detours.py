@@ -109,6 +109,19 @@ def test_ways_of_several_blocks(body: str) -> None:
     np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20))
 
 
+@pytest.mark.parametrize("block", ["{{ {} }}", "{{ {{ {} }} }}"])
+def test_ways_behind_blocks_that_end_with_a_choice(block: str) -> None:
+    choice = "bool m = !q; if (q) m = u[0]; if (!m || !q) { if (x[126] > 7) { y[i + 64] = 24; return; } }"
+    turn = f"{block.format(choice)} if (!p) {{ if (n > 2) continue; }} u[3] = x[100] > 7;"
+    start = "bool p = a & 1, q = int(b) > 0, u[4] = {p, q, p, true};"
+    source = kernel(f"{start} for (int k = 0; k < 2; k++) {{ {turn} }} r = 9 + u[3];", "")
+    x = np.random.default_rng(5).integers(1, 1 << 32, 2 * LANES, dtype=np.uint64).astype(np.uint32)
+    y = np.zeros(2 * LANES, np.uint32)
+    mg.compile(source).function("f")(LANES, x, y, np.uint32(3))
+    a, b = x.reshape(2, LANES)
+    np.testing.assert_array_equal(y[:LANES], np.where((a & 1 == 1) & (b.view(np.int32) > 0), 10, 0))
+
+
 DECIDED_BEFORE = [
     f"if (p) {{ {LONG} }} if (!p) {{ {ROLLED} r = 20; }} else {{ r = 10; }}",
     f"if (p) {{ }} else {{ {LONG} }} if (q == 0) {{ r = 20; }} else {{ {LONG} r = 10; }}",
@@ -230,6 +243,8 @@ def short_ways(body: str, functions: str) -> list[str]:
             "",
             [*["{ if (never_mtl(1)) return; if (never_mtl(2)) break; }"] * 2, "return;"],
         ),
+        (f"while (a) {{ {{ if (a & 1) {{ {LONG} break; }} }} a >>= 1; }}", "", ["break;"] * 2),
+        (f"while (a) {{ if (b) {{ if (a & 1) {{ {LONG} break; }} }} a >>= 1; }}", "", ["break;"] * 3),
         ("if (a & 1) return;", "", []),
         (f"{LONG} {ROLLED}", "", []),
         (f"if (a & 1) {{ {SHORT} r = 1; }} else {{ {SHORT} r = 2; }}", "", []),

@@ -117,6 +117,19 @@ def test_a_compiler_that_does_not_end_is_stopped(device: OpenCLDevice, monkeypat
     assert doubles("next", device)
 
 
+def test_a_compiler_that_nobody_waits_for_ends_while_it_compiles(device: OpenCLDevice) -> None:
+    compiler = device._compiler_of(SOURCE)
+    started = opencl_compiler._Process(compiler.arguments, {})
+    process = started._process
+    assert process.stdin is not None
+    process.stdin.write(opencl_compiler._request("// sleeps", (), True))
+    process.stdin.close()
+    try:
+        assert process.wait(30) == 0
+    finally:
+        started.close()
+
+
 def test_a_compiler_that_does_not_begin_is_stopped_once(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl_compiler, "MOST_SECONDS", 0.2)
     monkeypatch.setenv("SLEEPS_AT_FIRST", "1")

@@ -245,7 +245,7 @@ class _Finder:
 
     def _jump_behind(self, statement: Statement) -> None:
         """A way from behind a statement to where threads go that jump out of it, unless what it is in ends there."""
-        source, end = self._source, statement.end
+        source, end = self._source, self._end_of_blocks(statement.end)
         before = source.text(self._loops.beginning(statement.start) - 1)
         if before not in (";", "{", "}") or source.text(end) == "}" or end in self.found:
             return
@@ -254,6 +254,20 @@ class _Finder:
         jump = self._farthest_jump(statement.word, end) if any(self._flow(*part) for part in statement.parts) else None
         if jump:
             self._pass_by((end, end), jump, is_alone=True)
+
+    def _end_of_blocks(self, index: int) -> int:
+        """What stands behind the blocks that end at ``index``, those of choices, loops and functions left out."""
+        while index in self._plain_blocks:
+            index += 1
+        return index
+
+    @cached_property
+    def _plain_blocks(self) -> frozenset[int]:
+        """Where blocks end that are statements themselves."""
+        source = self._source
+        return frozenset(
+            source.close(opening) for opening in source.places("{", start=1) if source.text(opening - 1) in (";", "{", "}")
+        )
 
     def _pass_by(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
         self.found[part[0]] = Detour(self._source.tokens[part[0]], jump, is_alone)
