@@ -45,8 +45,9 @@ SAVINGS = "-combiner-topological-sorting=true -disable-post-ra"
 # wrong, with 4, 8 and 16 threads. And arrays of threads that run abreast do not lie element by element where a pointer
 # into one is chosen: of ``a[x > 0] = 1`` the vectorizer stored for one thread, at both places, and for no other. And
 # loops are entered at one place, though a turn may know how the next one's first condition is: others the vectorizer
-# leaves as they are, and each thread is a simdgroup of its own.
-SAFEGUARDS = "-disable-simple-loop-unswitch=1 -vplan-enable-soa-phis=0 -jump-thread-loop-header=0"
+# leaves as they are, and each thread is a simdgroup of its own. Some it leaves for that only.
+_ONE_ENTRY = "-jump-thread-loop-header=0"
+SAFEGUARDS = f"-disable-simple-loop-unswitch=1 -vplan-enable-soa-phis=0 {_ONE_ENTRY}"
 
 # Whole loops are unrolled up to this size. With Intel's own limit SHA-256 and ray marching took twice and half as long
 # again to compile, and were not faster; tiles of 4x16 sums in registers are, by half.
@@ -146,15 +147,17 @@ class OpenCLCompiler:
         """What ``load`` makes of the machine code; raises what ``find_errors`` does.
 
         What ends the compiler is compiled in other ways, unless it needs the lanes of simdgroups: 32 threads at a time.
+        So is what would have simdgroups of one thread.
         """
         try:
             status, answer = self._ask(_request(source, options, True))
         except _Ended as fault:
             if is_bound_to_lanes:
                 raise
-            return self._built_otherwise(source, options, load, fault)
+            return self._built_otherwise(_OTHER_WAYS, source, options, load, fault)
         if status == APART:
-            raise threads_apart(answer.decode())
+            others = {OPTIONS: self._environments[0].get(OPTIONS, "").replace(_ONE_ENTRY, "")}
+            return self._built_otherwise([((), others)], source, options, load, threads_apart(answer.decode()))
         if status:
             raise CompilerRefusal(answer.decode(errors="replace"))
         program = load(answer)
@@ -164,12 +167,13 @@ class OpenCLCompiler:
 
     def _built_otherwise(
         self,
+        ways: Sequence[tuple[Sequence[str], Mapping[str, str]]],
         source: str,
         options: Sequence[str],
         load: Callable[[bytes], _Program | None],
         fault: CompilerFault,
     ) -> _Program:
-        for more, environment in _OTHER_WAYS:
+        for more, environment in ways:
             with contextlib.suppress(OSError, CompilerFault):
                 process = _Process(self._arguments, {**self._environments[0], **environment})
                 try:

@@ -106,7 +106,7 @@ def simdgroups_apart(source: bytes, log: bytes) -> list[bytes]:
 
     Intel's compiler does that where it finds no way to run them abreast, and takes each thread for a simdgroup.
     """
-    names = [part.split(_KERNEL, 1)[-1].split(b"(", 1)[0] for part in source.split(_OF_SIMDGROUPS)[1:]]
+    names = [part.split(_KERNEL, 1)[-1].split(b"(", 1)[0].strip() for part in source.split(_OF_SIMDGROUPS)[1:]]
     return [name for name in names if b'Kernel "%b" was not vectorized' % name in log]
 
 

@@ -101,11 +101,55 @@ def test_simdgroups_of_one_thread_each_are_refused(device: OpenCLDevice, monkeyp
     )
     source = WITH_SIMDGROUPS.replace("uint i [[thread_index_in_simdgroup]]) {{ x[i] *= 2;", loop)
     monkeypatch.setattr(opencl, "SAFEGUARDS", "")
-    for executable in (sys.executable, os.devnull):
+    of_two_lines = f"[[max_total_threads_per_threadgroup(32)]]\n{source}"
+    for executable, written in ((sys.executable, of_two_lines), (os.devnull, source)):
         monkeypatch.setattr("sys.executable", executable)
         with pytest.raises(mg.ShaderError, match="does not run the threads of apart abreast, as functions of simdgr"):
-            doubles("apart", device, source)
+            doubles("apart", device, written)
     assert doubles("together", device, WITH_SIMDGROUPS)
+
+
+TOGETHER_OTHERWISE = """#include <metal_stdlib>
+using namespace metal;
+uint turns_of(uint a, uint b, device const uint* x, int turns) {
+  uint c = 3, d = a, flags = b & 7u, mode = a & 3u;
+  bool u[4] = {a > b, false, a > b, true};
+  if (u[(uint(turns)) & 3u]) {
+    for (int k3 = 0; k3 < 4; k3++) {
+      auto step = [&](uint n) {
+        for (uint k2 = d & 3u; k2 < (((x[88] > 7u) ? uint(turns) : 1u) & 7u); ++k2) d = 2u & (flags + d);
+        switch (mode) {
+          case 2: case 0: case 3: mode = 2u; break;
+          default: a = 186;
+        }
+        return (c & flags) + n;
+      };
+      b = step(1u / (flags | 1u));
+    }
+  }
+  return d << (d & 31u);
+}
+[[max_total_threads_per_threadgroup(64)]]
+kernel void otherwise(device const uint* x, device uint* y, constant int& turns,
+    uint i [[thread_position_in_grid]]) {
+  uint a = x[i], d = i;
+  uint any = uint(simd_any(d > 20u));
+  if ((a & 1) == 0) {
+    for (int k6 = 0; k6 < 4; k6++) {
+      uint n = a;
+      d = (x[124] > 7u) ? turns_of(n, turns_of(a, 2u, x, turns), x, turns)
+                        : turns_of(n, turns_of(a, 2u, x, turns), x, turns);
+    }
+  }
+  y[i] = any;
+}
+"""
+
+
+def test_simdgroups_that_other_options_keep_together_are_compiled_with_those(opencl_device: mg.Device) -> None:
+    x, y = np.arange(192, dtype=np.uint32), np.zeros(64, np.uint32)
+    mg.compile(TOGETHER_OTHERWISE, language_version="3.2").function("otherwise")(64, x, y, np.int32(3))
+    np.testing.assert_array_equal(y, 1)
 
 
 def test_a_compiler_that_does_not_end_is_stopped(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,9 +265,8 @@ class _Finder:
     def _plain_blocks(self) -> frozenset[int]:
         """Where blocks end that are statements themselves."""
         source = self._source
-        return frozenset(
-            source.close(opening) for opening in source.places("{", start=1) if source.text(opening - 1) in (";", "{", "}")
-        )
+        openings = (at for at in source.places("{", start=1) if source.text(at - 1) in (";", "{", "}"))
+        return frozenset(map(source.close, openings))
 
     def _pass_by(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
         self.found[part[0]] = Detour(self._source.tokens[part[0]], jump, is_alone)
