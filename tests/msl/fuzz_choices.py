@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from fuzz_constructs import ConstructProgram
-from fuzz_flow import TRUTHS, WaitingProgram, nobody, run_block, store
+from fuzz_flow import TRUTHS, WaitingProgram, nobody, run_block, run_cases, store
 from fuzz_parts import LANES, ROLLED, Expression, Statement, Values, indented
 
 _ASKED = ("u[0]", "u[1]", "u[2]", "u[3]")
@@ -317,16 +317,7 @@ class ChoicesProgram(ConstructProgram):
         begin, limit, condition, most = self._number(1), self._number(1), self._condition(), pick.randrange(1, 9)
         kind = pick.random()
         is_endless, has_two = kind < 0.35, kind > 0.7
-        if not is_endless:
-            self._counters.append(name)
-        self._breakable += 1
-        self._loop_depth += 1
-        body = self._block(depth, 3)
-        self._breakable -= 1
-        self._loop_depth -= 1
-        if not is_endless:
-            self._counters.remove(name)
-            self._asked = [each for each in self._asked if f"({name})" not in each.text]
+        body = self._body_of_loop(depth) if is_endless else self._body_that_reads(name, depth)
 
         def run(values: Values, mask: np.ndarray) -> None:
             first = np.zeros(LANES, np.uint32) if is_endless or has_two else begin.evaluate(values) & 3
@@ -378,18 +369,11 @@ class ChoicesProgram(ConstructProgram):
         self._breakable -= 1
 
         def run(values: Values, mask: np.ndarray) -> None:
-            broken, values["broken"] = values["broken"], nobody()
             asked = evaluate(values)
             choice = np.full(LANES, default)
             for label, place in zip(labels, places, strict=True):
                 choice = np.where(asked == label, place, choice)
-            entered = nobody()
-            for k, (block, ends) in enumerate(blocks):
-                entered = entered | mask & (choice == k)
-                run_block(block, values, entered)
-                if ends:
-                    values["broken"] = values["broken"] | entered
-            values["broken"] = broken
+            run_cases(blocks, values, mask, choice)
 
         lines = [f"switch ({text}) {{"]
         for k, (block, ends) in enumerate(blocks):

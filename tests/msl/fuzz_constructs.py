@@ -242,6 +242,14 @@ class ConstructProgram(FlowProgram):
         lines = [f"auto {function} = [&](uint n) {{", *indented(body), f"    return {tail.text} + n;", "};", use]
         return Statement(["{", *(line if line[0] == "#" else f"    {line}" for line in lines), "}"], run)
 
+    def _body_that_reads(self, counter: str, depth: int) -> list[Statement]:
+        """The body of a loop with this counter, which nothing behind the loop reads."""
+        self._counters.append(counter)
+        body = self._body_of_loop(depth)
+        self._counters.remove(counter)
+        self._asked = [each for each in self._asked if f"({counter})" not in each.text]
+        return body
+
     def _loop(self, depth: int) -> Statement:
         """Half of the loops have counters that their bodies read, which begin or step as the threads say."""
         pick = self._random
@@ -249,14 +257,7 @@ class ConstructProgram(FlowProgram):
             return super()._loop(depth)
         self._loops += 1
         name, kind, number = f"k{self._loops}", pick.random(), pick.choice(("a", "b", "d"))
-        self._counters.append(name)
-        self._breakable += 1
-        self._loop_depth += 1
-        body = self._block(depth, 3)
-        self._breakable -= 1
-        self._loop_depth -= 1
-        self._counters.remove(name)
-        self._asked = [each for each in self._asked if f"({name})" not in each.text]
+        body = self._body_that_reads(name, depth)
         if kind < 0.4:
             head = f"uint {name} = 0; {name} < uint(turns); {name}++"
         elif kind < 0.7:

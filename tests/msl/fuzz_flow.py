@@ -47,6 +47,21 @@ def run_block(block: Sequence[Statement], values: Values, mask: np.ndarray) -> N
             statement.run(values, now)
 
 
+def run_cases(
+    blocks: Sequence[tuple[list[Statement], bool]], values: Values, mask: np.ndarray, first: np.ndarray
+) -> None:
+    """Runs the cases of a ``switch`` for the threads of ``mask``, each from the ``first`` that it chooses to one that
+    ends, as is said behind each block."""
+    broken, values["broken"] = values["broken"], nobody()
+    entered = nobody()
+    for k, (block, ends) in enumerate(blocks):
+        entered = entered | mask & (first == k)
+        run_block(block, values, entered)
+        if ends:
+            values["broken"] = values["broken"] | entered
+    values["broken"] = broken
+
+
 class FlowProgram(ExpressionMaker):
     """A kernel made from ``seed``, with its functions."""
 
@@ -399,13 +414,17 @@ class FlowProgram(ExpressionMaker):
 
         return Statement([f"if ({condition.text}) {{", f"    {word};", "}"], jump)
 
-    def _loop(self, depth: int) -> Statement:
-        pick = self._random
+    def _body_of_loop(self, depth: int) -> list[Statement]:
         self._breakable += 1
         self._loop_depth += 1
         body = self._block(depth, 3)
         self._breakable -= 1
         self._loop_depth -= 1
+        return body
+
+    def _loop(self, depth: int) -> Statement:
+        pick = self._random
+        body = self._body_of_loop(depth)
         kind = pick.random()
         if kind < 0.7:
             return self._counted(body, pick.choice(_TURNS))
@@ -484,15 +503,7 @@ class FlowProgram(ExpressionMaker):
         self._breakable -= 1
 
         def run(values: Values, mask: np.ndarray) -> None:
-            broken, values["broken"] = values["broken"], nobody()
-            choice = np.minimum(value.evaluate(values) & 3, 2)
-            entered = nobody()
-            for k, (block, ends) in enumerate(blocks):
-                entered = entered | mask & (choice == k)
-                run_block(block, values, entered)
-                if ends:
-                    values["broken"] = values["broken"] | entered
-            values["broken"] = broken
+            run_cases(blocks, values, mask, np.minimum(value.evaluate(values) & 3, 2))
 
         lines = [f"switch ({value.text} & 3) {{"]
         for k, (block, ends) in enumerate(blocks):
