@@ -208,6 +208,8 @@ kernel void chained(device half* a, device half* b, device half* v, device float
   matmul2d<second, execution_simdgroup> sums_of;
   auto scores = scores_of.get_destination_cooperative_tensor<decltype(A), decltype(B), float>();
   scores_of.run(A, B, scores);
+  auto of_rows = scores_of.get_row_reduction_destination_cooperative_tensor<decltype(A), decltype(B), float>();
+  fits[1] = is_iterator_compatible(scores, of_rows) + 2 * is_iterator_compatible(of_rows, scores) + 4 * is_iterator_compatible(scores, scores);
   fits[0] = sums_of.is_compatible_as_left_input<half, half, float>(scores) + 2 * sums_of.is_compatible_as_right_input<half, half, float>(scores);
   auto weights = sums_of.get_left_input_cooperative_tensor<half, half, float>(scores);
   auto sums = sums_of.get_destination_cooperative_tensor<decltype(weights), decltype(V), float>();
@@ -241,11 +243,11 @@ def test_rows_and_columns_of_what_lies_in_registers() -> None:
     assert np.abs(y - powers / powers.sum(1, keepdims=True)).max() < 1e-5
     assert np.abs(columns - scores.min(0)).max() < 1e-5
     a, b, v = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 32), (48, 32), (48, 16)))
-    y, fits = np.zeros((16, 16), np.float32), np.zeros(1, np.int32)
+    y, fits = np.zeros((16, 16), np.float32), np.zeros(2, np.int32)
     library.function("chained")(32, a, b, v, y, fits, threadgroup=32)
     weights = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32).astype(np.float16).astype(np.float64)
     bound = 2.0**-10 * (np.abs(weights) @ np.abs(v.astype(np.float64)))
-    assert np.all(np.abs(y - weights @ v.astype(np.float64)) <= bound) and fits[0] == 1
+    assert np.all(np.abs(y - weights @ v.astype(np.float64)) <= bound) and fits.tolist() == [1, 5]
     x, found = rng.standard_normal((5, 10)).astype(np.float32), np.zeros((6, 10), np.float32)
     library.function("places")(32, x, found, threadgroup=32)
     wanted = np.vstack([x, np.zeros((1, 10))]) + 100 * np.arange(6)[:, None] + 1000 * np.arange(10)
@@ -412,6 +414,9 @@ def test_what_is_not_carried_is_refused_with_the_reason() -> None:
     }"""
     with pytest.raises(ShaderError, match="cooperative operands are those of one simdgroup"):
         mg.compile(several, language_version="4.0").function("f")
+    mapped = several.replace("op.run(a, b, c);\n      y[0] = c[0];", "y[0] = *a.map_iterator(b.begin());").replace("16, 16, 16", "16, 32, 48")
+    with pytest.raises(ShaderError, match="the tensors' elements lie with other threads; see is_iterator_compatible"):
+        mg.compile(mapped, language_version="4.0").function("f")
 
 
 def test_kernels_may_require_a_threadgroup() -> None:

@@ -72,6 +72,9 @@ template <class Matrix, bool of_rows> struct layout_of_sums {
     return {Index(of_rows ? Matrix::row(i, of_thread) : Matrix::column(i, of_thread))};
   }
 };
+// Whether threads have at each index of one tensor what belongs to that of the other.
+template <class Layout, class Other> struct shares_places : is_same<Layout, Other> {};
+template <class Matrix, bool of_rows> struct shares_places<layout_of_sums<Matrix, of_rows>, Matrix> : true_type {};
 
 template <class element_mtl, class Extents, class Layout> struct cooperative_tensor {
   typedef element_mtl element_type;
@@ -83,6 +86,7 @@ template <class element_mtl, class Extents, class Layout> struct cooperative_ten
   element_mtl values[Layout::capacity()];
 
   struct iterator {
+    typedef Layout layout;
     thread cooperative_tensor *owner;
     ushort at;
     auto operator*() const -> thread element_mtl & { return owner->values[at]; }
@@ -106,9 +110,9 @@ template <class element_mtl, class Extents, class Layout> struct cooperative_ten
   iterator begin() thread { return {this, 0}; }
   iterator end() thread { return {this, Layout::capacity()}; }
   iterator get_iterator(ushort i) thread { return {this, i}; }
-  // Of sums of rows or columns: the one of the element that ``it`` is at.
+  // What belongs to the element that ``it`` is at, such as the sum of its row.
   template <class Iterator> iterator map_iterator(Iterator it) thread {
-    static_assert(Extents::rank() == 1, "only sums of rows and of columns have the places of other tensors");
+    static_assert(shares_places<Layout, typename Iterator::layout>::value, "the tensors' elements lie with other threads; see is_iterator_compatible");
     return {this, it.at};
   }
   template <class Tensor> void load(Tensor source) thread {

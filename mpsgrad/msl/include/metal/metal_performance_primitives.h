@@ -219,6 +219,8 @@ template <class element_mtl, class Extents, class SumExtents, class Layout, clas
     reduction_operation how = reduction_operation::sum, element_mtl identity = element_mtl(0)) {
   reduce<false>(source, destination, how, identity);
 }
-template <class Source, class Destination> bool is_iterator_compatible(const thread Source &, const thread Destination &) { return true; }
+template <class Source, class Destination> bool is_iterator_compatible(const thread Source &, const thread Destination &) {
+  return metal::shares_places<typename Destination::layout, typename Source::layout>::value;
+}
 }
 }
