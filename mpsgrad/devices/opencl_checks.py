@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache as once
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -45,6 +46,8 @@ _MOST_BARRIERS = 4096
 _SPARE_BYTES = 256
 _MOST_LENGTHS = 128
 _MOST_OWN = 64
+_SUSPECTS = 1 << 18
+_FLIPPED = 0xFFFFFFFF
 _MOST_REVERSED = 64
 """Threadgroups that run a second time."""
 
@@ -71,14 +74,15 @@ _OWN = np.dtype([(name, "u8") for name in ("start", "end", "known")] + [("number
 _CONTEXT = np.dtype(
     [
         (name, "u8")
-        for name in ("low", "high", "granule", "local_granules", "local_shadow", "findings", "lanes")
+        for name in ("low", "high", "granule", "local_granules", "local_shadow", "findings", "lanes", "suspects")
     ]
     + [(name, "u4") for name in ("sites", "lane_sites", "most_steps", "device_regions")]
     + [("argument_bytes", "u4", _MOST_LENGTHS)]
-    + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest", "reversed", "_")]
+    + [(name, "u4") for name in ("group", "threads", "stopped", "regions")]
+    + [(name, "u4") for name in ("local_used", "deepest", "reversed", "flipped")]
     + [
         ("region", _REGION, 96),
-        ("thread", "u4", (LARGEST_THREADGROUP, 11)),
+        ("thread", "u4", (LARGEST_THREADGROUP, 12)),
         ("barriers", "u4", (2, _MOST_BARRIERS)),
         ("own", _OWN, (LARGEST_THREADGROUP, _MOST_OWN)),
         ("spare", "u1", (LARGEST_THREADGROUP, _SPARE_BYTES)),
@@ -112,6 +116,11 @@ class Outcome:
     unwritten: tuple[np.ndarray | None, ...]
     stopped: bool
 
+    def unwritten_as_in(self, other: Outcome) -> tuple[np.ndarray | None, ...]:
+        """What is ``unwritten`` after both runs."""
+        pairs = zip(self.unwritten, other.unwritten, strict=True)
+        return tuple(mine & its if mine is not None and its is not None else None for mine, its in pairs)
+
 
 class CheckedKernel:
     """One kernel of a source, compiled with checks."""
@@ -142,16 +151,24 @@ class CheckedKernel:
     ) -> Outcome:
         """Runs the kernel over ``grid`` threads. Argument ``k`` is ``regions[numbers[k]]``.
 
+        What seems to have no value may have one that looks like it: where such is found, the kernel runs again with
+        memory that looks otherwise, and what is not found then, too, is none.
+
         What threads find may depend on their order where they have atomic functions, and only there: else such threads
         race, which is found in any order. So if nothing is found, the first threadgroups run again, in the other order.
         """
-        outcome = self._run(grid, threadgroup, regions, numbers, threadgroup_memory, False)
+        suspects = np.zeros(_SUSPECTS, np.uint64)
+        run = partial(self._run, grid, threadgroup, regions, numbers, threadgroup_memory, suspects)
+        outcome = run()
+        is_unwritten = any(each is not None and each.any() for each in outcome.unwritten)
+        if is_unwritten or outcome.findings[UNINITIALISED]["count"].any():
+            first, outcome = outcome, run(is_flipped=True)
+            outcome = replace(outcome, unwritten=outcome.unwritten_as_in(first))
         checks = self.instrumentation
-        has_order = not (self.signature.uses_simdgroups or checks.has_constructors)
+        has_order = self.signature.uses_simdgroups or not checks.has_constructors
         if outcome.findings["count"].any() or not (has_order and any("atomic_" in site.text for site in checks.sites)):
             return outcome
-        again = self._run(grid, threadgroup, regions, numbers, threadgroup_memory, True)
-        return replace(outcome, findings=again.findings)
+        return replace(outcome, findings=run(is_reversed=True).findings)
 
     def _run(
         self,
@@ -160,7 +177,10 @@ class CheckedKernel:
         regions: Sequence[Region],
         numbers: Sequence[int],
         threadgroup_memory: Sequence[int],
-        is_reversed: bool,
+        suspects: np.ndarray,
+        *,
+        is_flipped: bool = False,
+        is_reversed: bool = False,
     ) -> Outcome:
         import pyopencl as cl
 
@@ -177,6 +197,8 @@ class CheckedKernel:
         shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
         memory = _CheckMemory(checks, regions, dict(zip(shared_arguments, threadgroup_memory, strict=True)))
         memory.context["reversed"] = is_reversed
+        memory.context["suspects"] = _address(suspects)
+        memory.context["flipped"] = _FLIPPED if is_flipped else 0
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         with self._lock, _device_errors(signature.name):
             shared = cl.Buffer(context, flags, hostbuf=memory.context)

@@ -29,6 +29,7 @@ class Defect(NamedTuple):
 
 
 PAIR = "struct Pair { float a, b; };"
+ONLY = f"{PAIR} Pair only(float v) {{ Pair p; p.a = v; return p; }}"
 WRITES = "thread float& r = v[1]; r = 2; "
 DEFECTS = [
     # Out of bounds.
@@ -110,6 +111,21 @@ DEFECTS = [
     Defect("between labels", "switch (n) { case 3: float v[2], w; v[0] = 1; return v[0]; case 4: w = 2; return w; } return 0;", ""),
     Defect("structs that functions take", "Box b; b.low = x[0]; <<||b.high = 2;>> return size(grown(b), 1);", "'b.high' is read before it has a value", "struct Box { float low, high; }; Box grown(const Box b) { Box c = b; c.low -= 1; return c; }\nfloat size(Box b, float s) { for (uint k = 0; k < 2; ++k) { float b = k; s += b; } b.low += s; return b.high - b.low; }"),
     Defect("a column of a product", "float3x3 m; turn(m, x[0]); <<||m[2] = m[1];>> return (m * float3(1)).x;", "element 2 of 'm' is read before it has a value", "void turn(thread float3x3& r, float a) { float2x2 n; n[0] = n[1] = a; r[0] = float3(n[0], 1); r[1] = float3((n * n)[1], 0); }"),
+    Defect("what is assigned in part to an element", "Pair v[2]; v[n - 4] = only(x[0]); <<||v[0].b = 3;>> return v[0].b;", "element 0 of 'v' is read before it has a value", ONLY),
+    Defect("what is assigned in part to a member", "Two t; t.first = only(x[0]); t.all[1] = t.first; <<||t.all[1].b = 3;>> return t.all[1].b;", "'t' is read before it has a value", f"{ONLY} struct Two {{ Pair first, all[2]; }};"),
+    Defect("what is assigned in part through a pointer", "Two t; thread Two* p = &t; p->first = only(x[0]); <<||p->first.b = 2;>> return t.first.b;", "'t.first.b' is read before it has a value", f"{ONLY} struct Two {{ Pair first, last; }};"),
+    Defect("what a reference gets in part", "Two t; give(t, x[0]); <<||t.last.b = 2;>> return t.last.b;", "'t.last.b' is read before it has a value", f"{ONLY} struct Two {{ Pair first, last; }}; void give(thread Two& t, float v) {{ t.last = only(v); }}"),
+    Defect("what a method assigns in part", "Two t; t.set(x[0]); <<||t.last.b = 2;>> return t.last.b;", "'t.last.b' is read before it has a value", f"{ONLY} struct Two {{ Pair first, last; void set(float v) {{ last = only(v); first = last; }} }};"),
+    Defect("what a method's array gets in part", "Two t; t.set(x[0], n); <<||t.all[1].b = 2;>> return t.all[1].b;", "'t' is read before it has a value", f"{ONLY} struct Two {{ Pair all[2]; void set(float v, uint n) {{ all[n - 3] = only(v); }} }};"),
+    Defect("copies of elements and of sums", "Pair v[2]; v[0].a = 1; Pair p = v[n - 4], q = p + v[n - 4], r = n > 2 ? q : p; <<||r.b = 1;>> return r.a + r.b;", "'r.b' is read before it has a value", f"{PAIR} Pair operator+(Pair a, Pair b) {{ a.a += b.a; return a; }}"),
+    Defect("what elements of an array of the library get in part", "array<Pair, 2> v; v[0] = v[1] = only(x[0]); <<||v[1].b = 1;>> return v[1].b;", "element 1 of 'v' is read before it has a value", ONLY),
+    Defect("small members of copies", "Marks f; f.a = n; Marks g = f; <<||g.b = 3;>> return g.b + g.a;", "'g.b' is read before it has a value", "struct Marks { uchar a, b; };"),
+    Defect("a flag of a copy", "Marks f = of(n); <<||f.b = true;>> return f.b;", "'f.b' is read before it has a value", "struct Marks { bool a, b; char c; }; Marks of(uint n) { Marks f; f.a = n > 3; f.c = n; return f; }"),
+    Defect("halves of copies", "Halves h = of(n); <<||h.b = 2;>> return h.b;", "'h.b' is read before it has a value", "struct Halves { half a, b; ushort c; }; Halves of(uint n) { Halves h; h.a = n; h.c = n; return h; }"),
+    Defect("values that look like none", "float s = 0; for (uint k = 0; k < 256; ++k) { Marks f = of(k); s += f.a + f.b; } return s;", "", "struct Marks { uchar a, b; }; Marks of(uint n) { Marks f; f.a = n; f.b = n; return f; }"),
+    Defect("a matrix that a function takes", "float2x2 m; m[0] = x[0]; <<||m[1] = 1;>> return last(m) + x[1];", "", "float last(float2x2 m) { return m[1].y; }"),
+    Defect("a matrix that a function gives", "float2x2 m = first(x[0]), q = m; <<||q[1] = 1;>> return q[1].y;", "element 1 of 'q' is read before it has a value", "float2x2 first(float v) { float2x2 m; m[0] = v; return m; }"),
+    Defect("a matrix that is assigned", "float3x3 m; m = first(x[0]); <<||m[2] = 1;>> return m[2].z;", "element 2 of 'm' is read before it has a value", "float3x3 first(float v) { float3x3 m; m[0] = v; return m; }"),
     Defect("what is assigned in part", "Pair p, q = {1, 2}, r[2]; p = only(x[0]); if (n > 2) q = p; <<||q.b = 3;>> r[0] = p = {q.a, 1}; give(q, p); return r[0].b + p.b + q.b;", "'q.b' is read before it has a value", "struct Pair { float a, b; }; Pair only(float v) { Pair p; p.a = v; return p; }\nvoid give(thread Pair& to, Pair from) { if (to.a > 9) to = from; }"),
 ]  # fmt: skip
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"

@@ -332,6 +332,30 @@ kernel void f(device const uint* x, device uint* y, uint2 t2 [[thread_position_i
     uint n = atomic_load_explicit(&count, memory_order_relaxed);
     y[8 * t2.y + t2.x] = t < n ? queue[n - 1 - t] : 0; // here
 }}""", (8, 4), lambda: (np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)), ("data-race",), "data race on element 0 of 'queue': thread (2, 1) reads it, thread (6, 3) writes it in line 8", {"threadgroup": (8, 4)}),
+    Defect("a queue of simdgroups that shows in their other order", f"""
+kernel void f(device const uint* x, device uint* y, {T}, uint g [[simdgroup_index_in_threadgroup]], uint l [[thread_index_in_simdgroup]]) {{
+    threadgroup atomic_uint count;
+    threadgroup uint queue[4];
+    if (t == 0) atomic_store_explicit(&count, 0, memory_order_relaxed);
+    {BARRIER};
+    uint sum = simd_sum(x[t]);
+    if (l == 0) queue[atomic_fetch_add_explicit(&count, 1, memory_order_relaxed)] = sum + g;
+    <<||{BARRIER};>>
+    uint n = atomic_load_explicit(&count, memory_order_relaxed);
+    if (l == 0) y[g] = g < n ? queue[g] : 0; // here
+}}""", (32, 4), lambda: (np.arange(128, dtype=np.uint32), np.zeros(128, np.uint32)), ("data-race",), "data race on element 1 of 'queue': thread (0, 1) reads it, thread (0, 2) writes it in line 9", {"threadgroup": (32, 4)}),
+    Defect("what is stored in part", f"""
+struct Pair {{ float a, b; }};
+Pair only(float v) {{ Pair p; p.a = v; return p; }}
+kernel void f(device const float* x, device Pair* y, device float* z, {I}, {T}) {{
+    threadgroup Pair shared[32];
+    shared[t] = only(x[i]);
+    y[i] = only(x[i]);
+    <<||shared[t].b = y[i].b = 2;>>
+    {BARRIER};
+    z[i] = shared[t ^ 1].a + shared[t ^ 1].b; // here
+    z[i] += y[i].b;
+}}""", 32, lambda: (*floats(32)(), np.zeros((32, 2), np.float32), *floats(32)()), ("uninitialised-memory", "uninitialised-memory"), "element 1 of 'shared' is read before it has a value", {"threadgroup": 32, "undefined": ["y"]}),
     Defect("a counter that is cleared too late", f"""
 kernel void f(device uint* y, {T}) {{
     threadgroup atomic_uint count;

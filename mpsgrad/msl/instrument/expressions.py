@@ -13,7 +13,7 @@ from mpsgrad.msl.backend import is_swizzle
 from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.instrument.methods import gets_checks, has_followed_methods
 from mpsgrad.msl.instrument.own_variables import holder_of
-from mpsgrad.msl.instrument.scopes import Form, Meaning, Scopes
+from mpsgrad.msl.instrument.scopes import Form, Meaning, Scopes, is_object_member
 from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT
@@ -256,11 +256,29 @@ class ExpressionWeaver:
             self.edits.after(node.end - 1, ",", self._site(target.start, target.end), ")")
             self._visit(target, "place")
         else:
-            if context == "none" and self._is_followed(target, "struct"):
+            if not self._has_own_assignment and self._is_followed_object(target):
                 # What is assigned may have members without a value.
-                self.edits.after(node.end - 1, ",", "own_filled_mtl", "(", target.inner.text, ")")
+                self.edits.before(node.start, "own_filled_mtl", "(")
+                self.edits.after(node.end - 1, ")")
             self._visit(target, "write")
         self._visit(value, "read")
+
+    @cached_property
+    def _has_own_assignment(self) -> bool:
+        """Whether a class of the program says itself what an assignment does, which then may give anything."""
+        return any(self._text(k + 1) == "=" for k in self._source.places("operator"))
+
+    def _is_followed_object(self, target: Node) -> bool:
+        """Whether an object of a class is assigned to that is watched or a part of one, or may be by a reference."""
+        meaning = self._root(target)[1]
+        if meaning.watched is None and not meaning.is_lent:
+            return False
+        node = target.inner
+        while node.kind == "subscript":
+            node = node.parts[0].inner
+        if node.kind == "name":
+            return meaning.form != ""
+        return node.kind == "member" and not is_swizzle(node.text) and is_object_member(self._source, node.text)
 
     def _is_followed(self, node: Node, form: Form) -> bool:
         """Whether ``node`` names a variable of this form that is watched, or a reference that may be to one."""

@@ -10,6 +10,7 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.instrument.declarators import Declarator
+from mpsgrad.msl.instrument.scopes import form_of
 from mpsgrad.msl.instrument.tree import Node
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
@@ -100,20 +101,21 @@ class OwnVariables:
         is_number = any(kind is not None and (kind.is_scalar or kind.is_vector) and not kind.packed for kind in types)
         is_struct = any(self._is_class(word) for word in words)
         has_address = declarator.name in self._with_address
-        can_watch = self._can_fence and not has_value and not self._is_captured(declarator.name, name_at, scope_end)
+        can_fill = self._can_fence and not self._is_captured(declarator.name, name_at, scope_end)
+        can_watch = can_fill and not has_value
         if declarator.is_array:
             is_open = any(
                 self._text(k) == "[" and self._text(k + 1) == "]" for k in range(name_at, declarator.end)
             )
             fenced = self._can_fence and not is_open and value not in ("(", "{" if is_struct else "")
-            return Own(fenced, fenced and can_watch)
-        is_assigned = is_struct and self._is_assigned_copy(declarator.name, end, scope_end)
+            return Own(fenced, fenced and (can_watch or (can_fill and is_struct)))
+        is_object = form_of(self._source, words) != ""
+        is_assigned = is_object and self._is_assigned_copy(declarator.name, end, scope_end)
         if can_watch and (has_address or is_assigned or not self._begins_with_value(declarator.name, end, scope_end)):
             return Own(True, True)
         is_constructed = value in ("(", "{") and any(self._has_constructor(word) for word in words)
-        is_copied = value == "=" and is_struct and self._is_copied(declarator.end + 1, end)
-        is_built = self._can_fence and (is_constructed or is_copied or (is_assigned and has_value))
-        if is_built and not self._is_captured(declarator.name, name_at, scope_end):
+        is_copied = value == "=" and is_object and self._text(declarator.end + 1) != "{"
+        if can_fill and (is_constructed or is_copied or (is_assigned and has_value)):
             return Own(True, True)
         if is_struct and (has_address or any(self._has_array(word) for word in words)):
             return Own(self._can_fence and value not in ("(", "{"), False)
@@ -125,7 +127,7 @@ class OwnVariables:
         return bool(bodies) and all(is_template for *_, is_template in bodies)
 
     def copied_parameter(self, start: int, end: int, scope_end: int) -> int | None:
-        """Where the name of a parameter stands that is a struct of the program's, None for others."""
+        """Where the name of a parameter stands that is a struct of the program's or a matrix, None for others."""
         words = self._source.texts[start:end]
         stop = start + words.index("=") if "=" in words else end
         name_at = stop - 1
@@ -133,7 +135,7 @@ class OwnVariables:
             return None
         is_named = self._source.kind(name_at) == IDENTIFIER and self._text(name_at - 1) != "::"
         type_words = self._source.texts[start:name_at]
-        if not is_named or not any(word in self._source.struct_bodies for word in type_words):
+        if not is_named or not form_of(self._source, type_words):
             return None
         return None if self._is_captured(self._text(name_at), name_at, scope_end) else name_at
 
@@ -153,18 +155,10 @@ class OwnVariables:
     def _has_constructor(self, word: str) -> bool:
         return word in self._source.struct_bodies and word in self._source.functions_by_name
 
-    def _is_copied(self, start: int, end: int) -> bool:
-        """Whether an object begins with what a function of the program gives, or with another variable."""
-        while self._text(start + 1) == "::":
-            start += 2
-        is_name = self._source.kind(start) == IDENTIFIER and self._text(start) not in ("true", "false")
-        is_alone = start + 1 == end or self._text(start + 1) == ","
-        return is_name and (is_alone or self._text(start) in self._source.functions_by_name)
-
     def _is_assigned_copy(self, name: str, start: int, end: int) -> bool:
         text = self._text
         return any(
-            text(k + 1) == "=" and self._is_copied(k + 2, self._source.find_end(k + 2, end))
+            text(k + 1) == "=" and text(k + 2) != "{"
             for k in self._source.places(name, start=start, end=end)
             if text(k - 1) not in (".", "->")
         )

@@ -22,7 +22,7 @@ class Meaning:
     """``is_memory``: naming the variable reads or writes device or threadgroup memory, or may. ``is_constant``: its
     value is known when the source is compiled, or may be. ``is_own``: it is an object of the thread's own;
     ``is_lent``: it is a reference, perhaps to such; ``watched`` is its number if it is known whether it has a value.
-    ``form`` says that it is no array and a struct of the program's or a matrix, as far as its type is spelled."""
+    ``form`` says that it is a class, an array of such, or a matrix, as far as its type is spelled."""
 
     is_memory: bool = False
     is_constant: bool = False
@@ -32,12 +32,26 @@ class Meaning:
     form: Form = ""
 
 
-def form_of(source: Source, words: Collection[str]) -> Form:
-    """What a type is that is spelled by ``words``."""
-    if any(word in source.struct_bodies for word in words):
+def form_of(source: Source, words: Collection[str], *, is_array: bool = False) -> Form:
+    """What a variable is whose type is spelled by ``words``."""
+    if any(word in source.struct_bodies or word == "array" for word in words):
         return "struct"
     types = [source.aliases.get(word) or built_in(word) for word in words]
-    return "matrix" if any(kind is not None and kind.columns for kind in types) else ""
+    return "matrix" if not is_array and any(kind is not None and kind.columns for kind in types) else ""
+
+
+def is_object_member(source: Source, name: str) -> bool:
+    """Whether a class of the program has a member of this name that is an object of a class, or an array of such."""
+    return source.keep((is_object_member, name), lambda: _is_object_member(source, name))
+
+
+def _is_object_member(source: Source, name: str) -> bool:
+    bodies = [body for several in source.struct_bodies.values() for body in several]
+    return any(
+        form_of(source, source.words_before(variable.place, ":")) == "struct"
+        for variable in source.variables.get(name, ())
+        if any(start < variable.place < end for start, end, _ in bodies)
+    )
 
 
 class Scopes:
@@ -85,7 +99,7 @@ class Scopes:
             if names:
                 is_memory = "&" in texts and not {"device", "threadgroup"}.isdisjoint(texts)
                 is_lent = not {"&", "&&"}.isdisjoint(texts) and SHARED_SPACES.isdisjoint(texts)
-                form = form_of(source, texts) if is_lent and "(" not in texts else ""
+                form = form_of(source, texts, is_array="(" in texts) if is_lent else ""
                 self.declare(names[-1], Meaning(is_memory, is_lent=is_lent, form=form))
 
     def close_function(self) -> None:
@@ -99,7 +113,11 @@ class Scopes:
         qualifiers = {source.text(index) for index in range(function.closing + 1, function.body_open)}
         is_memory = not qualifiers.isdisjoint({"device", "constant", "threadgroup"})
         return {
-            name: Meaning(is_memory and is_own, is_lent=is_own and not is_memory)
+            name: Meaning(
+                is_memory and is_own,
+                is_lent=is_own and not is_memory,
+                form="struct" if is_object_member(source, name) else "",
+            )
             for name, is_own in members_of(source, owner)
         }
 

@@ -70,7 +70,8 @@ class Weaver(ExpressionWeaver):
                 name = self._text(name_at)
                 number = self._own_name(name)
                 words += self._own.copy(start, name_at, number)
-                self._scopes.declare(name, Meaning(is_own=True, watched=number, form="struct"))
+                form = form_of(self._source, self._source.texts[start:name_at])
+                self._scopes.declare(name, Meaning(is_own=True, watched=number, form=form))
         if words:
             self.edits.after(function.body_open, "{", *words)
             self.edits.before(function.body_close, "}")
@@ -297,7 +298,7 @@ class Weaver(ExpressionWeaver):
             watched = number if own is not None and own.watched else None
             is_own = found.is_object and not is_threadgroup
             is_lent = found.is_reference and words.isdisjoint(SHARED_SPACES)
-            form = "" if found.is_array else form_of(self._source, words)
+            form = form_of(self._source, words, is_array=found.is_array)
             self._scopes.declare(found.name, Meaning(is_memory, not runtime, is_own, is_lent, watched, form))
             if index < stop:
                 if self._text(index) != ",":

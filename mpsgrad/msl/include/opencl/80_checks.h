@@ -7,6 +7,7 @@
 enum : uint { NOTHING_MTL, READ_MTL, WRITE_MTL, UPDATE_MTL, DESIGNATE_MTL, LEND_MTL, PLACE_MTL, ATOMIC_MTL, ATOMIC_READ_MTL, ATOMIC_WRITE_MTL, ATOMIC_SWAP_MTL };
 enum : uint { BOUNDS_MTL, EXTENT_MTL, UNINITIALISED_MTL, RACE_MTL, BARRIER_MTL, LANES_MTL, ZERO_MTL, LOOP_MTL };
 enum : uint { THREAD_MTL, DEVICE_MTL, LOCAL_MTL, ANY_MTL };
+enum : ulong { SUSPECTS_MTL = 1 << 18, PROBES_MTL = 64 };
 enum : uint { MOST_THREADS_MTL = 1024, MOST_REGIONS_MTL = 96, MOST_BARRIERS_MTL = 4096, SPARE_BYTES_MTL = 256, MOST_OWN_MTL = 64, NOWHERE_MTL = 0xffffffffu };
 
 // What one thread did to a granule of memory, and when; group 0 is nobody.
@@ -22,7 +23,7 @@ struct finding_mtl {
   long index;
   ulong extent;
 };
-struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own, begun, waits; };
+struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own, begun, waits, copies; };
 // A variable of a thread's own, of elements of ``element`` bytes; at ``known`` there is a flag for each ``number`` bytes of
 // it, if it is watched.
 struct own_mtl { ulong start, end, known; uint number, fence, name, element; };
@@ -31,9 +32,10 @@ struct context_mtl {
   __global granule_mtl *local_shadow;
   __global finding_mtl *findings;
   __global uint *lanes;
+  __global ulong *suspects;
   uint sites, lane_sites, most_steps, device_regions;
   uint argument_bytes[128];
-  uint group, threads, stopped, regions, local_used, deepest, reversed, unused;
+  uint group, threads, stopped, regions, local_used, deepest, reversed, flipped;
   region_mtl region[MOST_REGIONS_MTL];
   thread_mtl thread[MOST_THREADS_MTL];
   uint barrier_site[MOST_BARRIERS_MTL], barrier_count[MOST_BARRIERS_MTL];
@@ -42,13 +44,21 @@ struct context_mtl {
 };
 __global context_mtl *checks_mtl;
 
+// Where threads are to run in the other order each one takes the place of its opposite, or each simdgroup does if all of
+// them are whole.
 #ifdef ONE_BY_ONE_MTL
-// Where threads are to run in the other order each one takes the place of its opposite.
-inline ulong place_mtl(ulong place, ulong count) { return checks_mtl->reversed ? count - 1 - place : place; }
+enum : ulong { ABREAST_MTL = 1 };
+#else
+enum : ulong { ABREAST_MTL = 32 };
+#define get_sub_group_id() ((uint)(place_mtl(get_sub_group_id() * ABREAST_MTL, get_local_size(0)) / ABREAST_MTL))
+#endif
+inline ulong place_mtl(ulong place, ulong count) {
+  if (!checks_mtl->reversed || count % ABREAST_MTL != 0) return place;
+  return count - ABREAST_MTL - place / ABREAST_MTL * ABREAST_MTL + place % ABREAST_MTL;
+}
 #define get_local_id(axis) place_mtl(get_local_id(axis), get_local_size(axis))
 #define get_global_id(axis) (get_global_offset(axis) + get_local_id(axis))
 #define get_local_linear_id() place_mtl(get_local_linear_id(), get_local_size(0) * get_local_size(1) * get_local_size(2))
-#endif
 inline uint thread_mtl_now() { return (uint)get_local_linear_id(); }
 
 inline finding_mtl finding_at_mtl(uint site, uint thread) {
@@ -59,6 +69,25 @@ inline finding_mtl finding_at_mtl(uint site, uint thread) {
   return found;
 }
 
+// Whether a read of what has no value, or a value that looks like none, is to be reported. When the kernel runs again, what
+// has no value looks otherwise, and only reads that were found in the first run, too, are.
+IN_TURN_MTL bool suspected_mtl(finding_mtl found) {
+  __global context_mtl *c = checks_mtl;
+  ulong words[] = {c->group, found.thread, c->thread[found.thread].copies, found.site, (ulong)found.index}, key = 1;
+  for (uint k = 0; k < 5; k++) {
+    key = (key ^ words[k]) * 0x9e3779b97f4a7c15ul;
+    key ^= key >> 29;
+  }
+  for (ulong k = 0; k < PROBES_MTL; k++) {
+    __global ulong *place = c->suspects + (key + k) % SUSPECTS_MTL;
+    if (*place == key) return true;
+    if (*place == 0) {
+      if (!c->flipped) *place = key;
+      return !c->flipped;
+    }
+  }
+  return !c->flipped;
+}
 IN_TURN_MTL void report_mtl(uint kind, finding_mtl found) {
   __global context_mtl *c = checks_mtl;
   if (c->stopped) return;
@@ -237,7 +266,7 @@ IN_TURN_MTL ulong check_mtl(ulong address, ulong origin, uint size, uint offset,
       }
     }
     // Of a struct some members may never have had a value, though all are copied.
-    if (some && (every || !a.aggregate)) report_mtl(UNINITIALISED_MTL, found);
+    if (some && (every || !a.aggregate) && suspected_mtl(found)) report_mtl(UNINITIALISED_MTL, found);
   }
   if (value != 0) {
     for (uint k = 0, i = 0; (a.mask >> k) != 0; k++) {
@@ -416,6 +445,28 @@ template <uint K, typename P, typename B> __attribute__((always_inline)) inline 
   }
 }
 
+// What a thread's own object is filled with that has no value yet: a constructor may leave some of it so, and a copy has it,
+// too. What has the pattern is taken to have no value; where values may be as small as a byte some look so by chance.
+enum : uint { NO_VALUE_MTL = 0x0b3e6db9u, OTHER_NO_VALUE_MTL = 0xf4c19246u };
+inline uchar pattern_byte_mtl(uint pattern, ulong k) { return (uchar)((pattern ^ checks_mtl->flipped) >> k % 4 * 8); }
+inline bool has_pattern_mtl(ulong object, uint pattern, ulong start, uint bytes) {
+  bool all = true;
+  for (ulong k = start; all && k < start + bytes; k++) all = ((__global uchar *)object)[k] == pattern_byte_mtl(pattern, k);
+  return all;
+}
+template <typename T> T &own_filled_mtl(T &object);
+// Of an object that was copied to device or threadgroup memory some members may have no value still.
+IN_TURN_MTL void filled_mtl(ulong address, uint size, uint space, uint thread) {
+  __global context_mtl *c = checks_mtl;
+  c->thread[thread].copies += 1;
+  int at = find_region_mtl(address, space, false);
+  if (at < 0 || c->region[at].shadow == 0) return;
+  __global region_mtl *r = &c->region[at];
+  uint granule = (uint)c->granule;
+  for (uint k = 0; k + granule <= size; k += granule) {
+    if (has_pattern_mtl(address, NO_VALUE_MTL, k, granule)) r->shadow[(address + k - r->start) / granule].initialised = 0;
+  }
+}
 // object = value, where the object's place was checked before. Numbers and vectors are stored in the check, byte by byte,
 // which so knows whether they change anything.
 template <typename B, typename V> __attribute__((always_inline)) inline decltype(auto) store_mtl(B &&object, V value, uint site) {
@@ -424,9 +475,12 @@ template <typename B, typename V> __attribute__((always_inline)) inline decltype
   if constexpr (space_mtl<L>::value == THREAD_MTL) {
     object = value;
     checked_mtl<L, WRITE_MTL, path_mtl<>, true>((ulong)&object, (ulong)&object, site);
+    own_filled_mtl(object);
   } else if constexpr (space_mtl<L>::value == ANY_MTL || __is_class(T) || __is_union(T) || form_mtl<T>::value == ARRAY_MTL) {
     checked_mtl<L, WRITE_MTL, path_mtl<>, true>((ulong)&object, (ulong)&object, site);
     object = value;
+    if constexpr (space_mtl<L>::value == ANY_MTL) own_filled_mtl(object);
+    if constexpr (__is_class(T) || __is_union(T)) filled_mtl((ulong)&object, sizeof(T), space_mtl<L>::value, thread_mtl_now());
   } else {
     T converted = value;
     typedef described_mtl<L, WRITE_MTL, path_mtl<>, true> a;

@@ -17,32 +17,26 @@ template <uint G> struct number_mtl<float, G> { static constexpr uint bytes = si
 template <typename T, size_t N, uint G> struct number_mtl<T[N], G> { static constexpr uint bytes = number_mtl<T, G>::bytes; };
 template <typename E, int N, uint G> struct number_mtl<vec_mtl<E, N>, G> { static constexpr uint bytes = number_mtl<E, G>::bytes; };
 
+template <typename T> struct holds_class_mtl { static constexpr bool value = __is_class(T); };
+template <typename T, size_t N> struct holds_class_mtl<T[N]> : holds_class_mtl<T> {};
+
 template <typename T> struct element_mtl { static constexpr uint bytes = sizeof(T) / (contained_mtl<bare_mtl<T>>::count == 0 ? 1 : contained_mtl<bare_mtl<T>>::count); };
 template <typename T, size_t N> struct element_mtl<T[N]> { static constexpr uint bytes = element_mtl<T>::bytes; };
 
 template <typename T> struct fenced_own_mtl { uchar before[OWN_FENCE_MTL]; T object; uchar after[OWN_FENCE_MTL]; };
-// What an object is filled with that has no value yet: a constructor may leave some of it so, and a copy has it, too.
-enum : uint { NO_VALUE_MTL = 0x0b3e6db9u, OTHER_NO_VALUE_MTL = 0xf4c19246u };
-inline uchar pattern_byte_mtl(uint pattern, ulong k) { return (uchar)(pattern >> k % 4 * 8); }
-inline bool has_pattern_mtl(const __private uchar *object, ulong size, uint pattern, ulong start, uint bytes) {
-  bool all = start + bytes <= size;
-  for (ulong k = start; all && k < start + bytes; k++) all = object[k] == pattern_byte_mtl(pattern, k);
-  return all;
-}
 // These loops are many instructions where they are unrolled, for all threads that run abreast.
 IN_TURN_MTL void put_pattern_mtl(ulong object, uint bytes, uint pattern) {
   for (uint k = 0; k < bytes; k++) ((__private uchar *)object)[k] = pattern_byte_mtl(pattern, k);
 }
-// Four bytes that are the pattern's are taken to have no value.
-IN_TURN_MTL void note_values_mtl(ulong known, uint number, ulong object, ulong size, ulong first, ulong behind) {
+IN_TURN_MTL void note_values_mtl(ulong known, uint number, ulong object, ulong first, ulong behind) {
   for (ulong k = first / number; k * number < behind; k++) {
-    ((__private uchar *)known)[k] = !has_pattern_mtl((__private uchar *)object, size, NO_VALUE_MTL, k * number / 4 * 4, 4);
+    ((__private uchar *)known)[k] = !has_pattern_mtl(object, NO_VALUE_MTL, k * number, number);
   }
 }
 // A byte that a constructor gave a value is the same in another object, whatever was there before.
 IN_TURN_MTL void note_constructed_mtl(ulong known, uint number, ulong object, ulong other, uint size) {
   for (uint k = 0; k < size; k++) {
-    bool is_left = has_pattern_mtl((__private uchar *)object, size, NO_VALUE_MTL, k, 1) && has_pattern_mtl((__private uchar *)other, size, OTHER_NO_VALUE_MTL, k, 1);
+    bool is_left = has_pattern_mtl(object, NO_VALUE_MTL, k, 1) && has_pattern_mtl(other, OTHER_NO_VALUE_MTL, k, 1);
     ((__private uchar *)known)[k / number] |= !is_left;
   }
 }
@@ -69,6 +63,7 @@ template <typename T> struct constructed_again_mtl {
 IN_TURN_MTL void own_enters_mtl(ulong start, ulong bytes, ulong known, uint number, uint fence, uint name, uint element, uint thread) {
   __global context_mtl *c = checks_mtl;
   uint place = c->thread[thread].own++;
+  c->thread[thread].copies += 1;
   own_mtl own = {start, start + bytes, known, number, fence, name, element};
   if (place < MOST_OWN_MTL) c->own[thread][place] = own;
 }
@@ -99,7 +94,7 @@ struct own_variable_mtl {
     if constexpr (W::is_constructed) {
       constructed_again_mtl<T> other;
       note_constructed_mtl((ulong)&own.known, W::number, (ulong)&own.object, (ulong)&other.object, sizeof(T));
-    } else if constexpr (W::flags != 0 && __is_class(T)) {
+    } else if constexpr (W::flags != 0 && holds_class_mtl<T>::value) {
       put_pattern_mtl((ulong)&own.object, sizeof(T), NO_VALUE_MTL);
     }
     enters_mtl(own, name);
@@ -107,8 +102,8 @@ struct own_variable_mtl {
   // What begins with values is not made again.
   template <typename T, uint G> own_variable_mtl(__private watched_own_mtl<T, G> &own, uint name, uint) {
     typedef watched_own_mtl<T, G> W;
-    if constexpr (W::flags != 0 && __is_class(T)) {
-      note_values_mtl((ulong)&own.known, W::number, (ulong)&own.object, sizeof(T), 0, sizeof(T));
+    if constexpr (W::flags != 0 && holds_class_mtl<T>::value) {
+      note_values_mtl((ulong)&own.known, W::number, (ulong)&own.object, 0, sizeof(T));
     } else {
       for (uint k = 0; k < W::flags; k++) own.known[k] = 1;
     }
@@ -145,13 +140,17 @@ inline finding_mtl own_finding_mtl(uint site, uint thread, uint access, uint siz
 }
 // What has a value of an object whose initialisers have run, or that was assigned.
 IN_TURN_MTL void own_filled_in_turn_mtl(ulong address, uint bytes, uint thread) {
+  checks_mtl->thread[thread].copies += 1;
   int at = find_own_mtl(address, thread);
   if (at < 0) return;
   __global own_mtl *own = &checks_mtl->own[thread][at];
   if (own->known == 0 || address < own->start || address + bytes > own->end) return;
-  note_values_mtl(own->known, own->number, own->start, own->end - own->start, address - own->start, address + bytes - own->start);
+  note_values_mtl(own->known, own->number, own->start, address - own->start, address + bytes - own->start);
 }
-template <typename T> inline void own_filled_mtl(T &object) { own_filled_in_turn_mtl((ulong)&object, sizeof(T), thread_mtl_now()); }
+template <typename T> inline T &own_filled_mtl(T &object) {
+  if constexpr (__is_class(bare_mtl<T>) || __is_union(bare_mtl<T>)) own_filled_in_turn_mtl((ulong)&object, sizeof(T), thread_mtl_now());
+  return object;
+}
 // Whether a read of the part that ``offset``, ``unit`` and ``mask`` describe finds no value at all; writes give it one.
 IN_TURN_MTL bool watch_mtl(__private uchar *known, uint number, uint offset, uint unit, uint mask, uint access) {
   bool none = true;
@@ -171,6 +170,15 @@ inline void clear_part_mtl(ulong object, uint offset, uint unit, uint mask) {
     for (uint b = 0; b < unit && (mask >> k & 1) != 0; b++) ((__private uchar *)object)[offset + k * unit + b] = 0;
   }
 }
+IN_TURN_MTL void no_value_mtl(ulong object, uint offset, ulong packed, uint size, uint part, uint bytes, uint name, uint element, uint site, uint thread) {
+  finding_mtl found = own_finding_mtl(site, thread, (uint)(packed >> 52) & 15, size, name, element, offset, bytes);
+  found.index += part;
+  bool is_suspected = suspected_mtl(found);
+  found.index -= part;
+  if (!is_suspected) return;
+  report_mtl(UNINITIALISED_MTL, found);
+  clear_part_mtl(object, part, (uint)packed, (uint)(packed >> 32) & 255);
+}
 // The check of an access through a pointer; what is in no variable of the table is let pass.
 IN_TURN_MTL ulong own_check_mtl(ulong address, ulong origin, uint size, uint offset, ulong packed, uint site, uint thread) {
   __global context_mtl *c = checks_mtl;
@@ -187,14 +195,9 @@ IN_TURN_MTL ulong own_check_mtl(ulong address, ulong origin, uint size, uint off
   }
   if (own->known == 0) return address;
   if (watch_mtl((__private uchar *)own->known, own->number, (uint)(address - own->start) + offset, unit, mask, access)) {
-    report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, access, size, own->name, own->element, (long)(address - own->start), own->end - own->start));
-    clear_part_mtl(address, offset, unit, mask);
+    no_value_mtl(address, (uint)(address - own->start), packed, size, offset, (uint)(own->end - own->start), own->name, own->element, site, thread);
   }
   return address;
-}
-IN_TURN_MTL void no_value_mtl(ulong object, uint offset, ulong packed, uint size, uint part, uint bytes, uint name, uint element, uint site, uint thread) {
-  report_mtl(UNINITIALISED_MTL, own_finding_mtl(site, thread, (uint)(packed >> 52) & 15, size, name, element, offset, bytes));
-  clear_part_mtl(object, part, (uint)packed, (uint)(packed >> 32) & 255);
 }
 // An access to a part of a watched variable by its name.
 template <uint K, typename P, typename T, uint G, typename B> __attribute__((always_inline)) inline decltype(auto) known_mtl(__private watched_own_mtl<T, G> &own, B &&object, uint name, uint site) {
@@ -236,6 +239,6 @@ template <typename B> __attribute__((always_inline)) inline decltype(auto) colum
 //@ no_own_variables_mtl : checks_mtl
 // Of a program that has no variables in the table.
 ulong own_check_mtl(ulong address, ulong origin, uint size, uint offset, ulong packed, uint site, uint thread) { return address; }
-template <typename T> inline void own_filled_mtl(T &object) {}
+template <typename T> inline T &own_filled_mtl(T &object) { return object; }
 template <typename B> __attribute__((always_inline)) inline decltype(auto) columns_mtl(B &&object, uint site) { return (object); }
 template <uint K, typename P, typename B> __attribute__((always_inline)) inline decltype(auto) lent_mtl(B &&object, uint site) { return (object); }
