@@ -109,6 +109,50 @@ def test_ways_of_several_blocks(body: str) -> None:
     np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20))
 
 
+# What one arm chooses where the program has decided before: neither is a number that all threads may work out.
+CHOSEN_IN_ARMS = [
+    "z += !(m != 0) ? c : uint(turns);",
+    "z += !(m != 0) ? c : uint(size.turns);",
+    "z += !(m != 0) ? c : again;",
+    "z += !(m != 0) ? c : second(x);",
+    "z += chosen(!(m != 0), c, x);",
+    "z += size.chosen(!(m != 0), c);",
+    "z += !(m != 0) ? c / (b | 1) : c;",
+    "z += !(m != 0) ? c : popcount(c);",
+    "z += !(m != 0) ? uint(float(c) * 1.5f) : c;",
+    "z += !(m != 0) ? c : c * a + a * b - (c ^ a) * (b | 3) + (a << 3) - b * b;",
+    "z += !(m != 0u) && turns > int(m);",
+    "z += !(m != 0u) || (c > a && a > b && b > c);",
+]
+CHOSEN_FUNCTIONS = """struct Size {
+  int turns;
+  uint chosen(bool p, uint c) constant const { return p ? c : uint(turns); }
+};
+uint second(device const uint* x) { return x[1]; }
+uint chosen(bool p, uint c, device const uint* x) { return p ? c : *x; }
+"""
+
+
+@pytest.mark.parametrize("loop", ["", "for (int k = 0; k < turns; k++) { }"])
+def test_ways_on_which_values_are_chosen(loop: str) -> None:
+    parameters = "device const uint* x, device uint* y, constant int& turns, constant Size& size"
+    start = "uint a = x[i], b = x[i + 64], c = x[i + 128], z = 3, e = a, m = a & 3, q[3] = {a, b, c};"
+    start += " uchar r = uchar(b); bool p = a & 1; device const uint* w = x + i; bool u[4] = {p, true, p, true};"
+    start += " thread uint& again = q[b % 3];"
+    start += " threadgroup_barrier(mem_flags::mem_threadgroup); if (u[3]) { } else { m = 3u ? 0 : 0; }"
+    end = f"else {{ e &= m == 2 ? uint(r) : *w; {loop} r = 20; }} y[i] = r; y[i + 64] = z; y[i + 128] = e;"
+    source = HEAD + CHOSEN_FUNCTIONS
+    for number, choice in enumerate(CHOSEN_IN_ARMS):
+        head = f"kernel void f{number}({parameters}, uint i [[thread_position_in_grid]])"
+        source += f"{head} {{ {start} if (p) {{ {choice} r = 10; }} {end} }}\n"
+    library = mg.compile(source, language_version="3.2")
+    x = np.random.default_rng(3).integers(-20, 20, 3 * LANES).astype(np.int32).view(np.uint32)
+    for number, choice in enumerate(CHOSEN_IN_ARMS):
+        y = np.zeros(3 * LANES, np.uint32)
+        library.function(f"f{number}")(LANES, x, y, np.int32(3), np.int32([3]))
+        np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20), err_msg=choice)
+
+
 @pytest.mark.parametrize("block", ["{{ {} }}", "{{ {{ {} }} }}"])
 def test_ways_behind_blocks_that_end_with_a_choice(block: str) -> None:
     choice = "bool m = !q; if (q) m = u[0]; if (!m || !q) { if (x[126] > 7) { y[i + 64] = 24; return; } }"

@@ -18,12 +18,12 @@ _NO_OBJECTS = frozenset(
 
 
 class Reaching:
-    """Where ``words`` stand in one source, and functions in which they do, or that call such functions."""
+    """Where something stands in one source, and names of functions in which it does, or that call such functions."""
 
-    def __init__(self, source: Source, words: Collection[str]) -> None:
+    def __init__(self, source: Source, sought: Iterable[int]) -> None:
         self._source = source
         holding: set[int] = set()
-        places = set(source.places(*words))
+        places = set(sought)
         todo = sorted(places)
         while todo:
             functions = [*source.functions, *source.lambdas]
@@ -38,7 +38,7 @@ class Reaching:
         self._places = sorted(places)
 
     def places(self, start: int, end: int) -> list[int]:
-        """Where one of the words, or the name of one of the functions, stands between ``start`` and ``end``."""
+        """Where it stands, or the name of one of the functions, between ``start`` and ``end``."""
         return self._places[bisect_left(self._places, start) : bisect_left(self._places, end)]
 
     def calls(self, start: int, end: int) -> list[int]:
@@ -49,7 +49,7 @@ class Reaching:
 def reaching(source: Source, words: Iterable[str]) -> Reaching:
     """What comes to one of ``words``."""
     known = frozenset(words)
-    return source.keep((Reaching, known), lambda: Reaching(source, known))
+    return source.keep((Reaching, known), lambda: Reaching(source, source.places(*known)))
 
 
 def places_of_names(source: Source, functions: Iterable[Function]) -> list[int]:

@@ -5,8 +5,8 @@ and gives up behind the last of the blocks that a way's first one leads to. ``if
 2; }`` gave all threads that run abreast the ``r`` of the first. Where the ways lead at once to the meeting place, too,
 or to where a jump goes, the vectorizer finds that place and all before it. All of the ways have to lead there: where
 only the first did, ``if (x) { if (z) return; } else loop;`` in a loop had threads return that came the second. What
-stands behind a choice or a loop that threads jump out of is one of the ways, too. No thread takes such a short way, but
-that is not known when the source is compiled.
+stands behind a choice or a loop that threads jump out of is one of the ways, too, and so is a value that a ``?:``
+chooses in an arm. No thread takes such a short way, but that is not known when the source is compiled.
 
 Of two choices, one behind the other, the compiler makes one where the first decides about the second: ``if (x) loop; if
 (!x) { loop; r = 1; } else r = 2;``, or ``if (!x) break;``. The first may be a ``?:`` that reads memory or chooses
@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from mpsgrad.msl.analysis.calls import functions_meant, reaching
+from mpsgrad.msl.analysis.calls import Reaching, functions_meant, reaching
+from mpsgrad.msl.analysis.chosen_values import CHOICES, may_branch, statement_around
 from mpsgrad.msl.analysis.loops import loops_of, names_are_common
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import Function, Source
@@ -35,13 +36,11 @@ from mpsgrad.msl.analysis.statements import (
 )
 from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.library_marks import ANY_THREAD
-from mpsgrad.msl.tokens import ASSIGNMENTS, Token
+from mpsgrad.msl.tokens import Token
 
 _TARGETS = {"break": (*LOOPS, "switch"), "continue": LOOPS}
 _JUMPS = ("return", "goto", *_TARGETS)
-_CHOICES = ("?", "&&", "||")
 _BARRIERS = ("threadgroup_barrier", "simdgroup_barrier", ANY_THREAD)
-_BEFORE_OPERANDS = frozenset("( [ { , ; = ? : + - * / % & | ^ ! ~ < > && || == != <= >= << >> return case".split())
 
 
 class Detour(NamedTuple):
@@ -99,6 +98,8 @@ class _Finder:
         self._loops = loops_of(source)
         self.found: dict[int, Detour] = {}
         self._with_flow = reaching(source, DECIDING)
+        branching = [place for place in source.places(*CHOICES) if may_branch(source, place)]
+        self._with_branches = Reaching(source, branching)
         barriers = reaching(source, _BARRIERS)
         for choice in source.statements.deciding("if", "switch"):
             arms = choice.parts
@@ -160,13 +161,13 @@ class _Finder:
         source = self._source
         flows = frozenset(self._flows[0])
         ends: dict[int, int] = {}
-        for place in sorted({*flows, *source.places(*_CHOICES)}):
+        for place in sorted({*flows, *source.places(*CHOICES)}):
             function = self._function_around(place)
             if source.text(place) in (*DECIDING, "else") or function is None or function.start in ends:
                 continue
-            start = self._statement_start(place)
+            start = statement_around(source, place)[0]
             end = source.statements.at(start).end
-            choices = [source.text(index) for index in source.places(*_CHOICES, start=start, end=end)]
+            choices = [source.text(index) for index in source.places(*CHOICES, start=start, end=end)]
             is_nested = len(choices) > 1 and "?" in choices and source.text(start) not in DECIDING
             if choices and place in flows or is_nested:
                 ends[function.start] = end
@@ -204,7 +205,8 @@ class _Finder:
         return self._source.text(loop.word) == "for" and names_are_common(self._source, loop.condition)
 
     def _pass_by_arms(self, arms: Sequence[Range]) -> None:
-        if len(arms) > 1 and all(self._flow(*arm) for arm in arms) and any(self._flow(*arm) > 1 for arm in arms):
+        has_ways = len(arms) > 1 and all(self._flow(*arm) for arm in arms)
+        if has_ways and any(self._flow(*arm) > 1 or self._with_branches.places(*arm) for arm in arms):
             ways = self._ways_of(arms)
             for arm in arms:
                 self._pass_by(arm, ways)
@@ -277,12 +279,12 @@ class _Finder:
         by_statement: dict[int, list[int]] = {}
         for place in self._with_flow.calls(0, len(source.tokens)):
             if source.text(place) not in DECIDING and source.in_body(place):
-                by_statement.setdefault(self._statement_start(place), []).append(place)
+                by_statement.setdefault(statement_around(source, place)[0], []).append(place)
         return [
             function
             for start, places in by_statement.items()
             if len(places) > 1
-            and source.places(*_CHOICES, start=start, end=source.statements.at(start).end)
+            and source.places(*CHOICES, start=start, end=source.statements.at(start).end)
             for place in places
             for function in functions_meant(source, place)
             if function.kernel is None
@@ -300,41 +302,21 @@ class _Finder:
         source = self._source
         places: list[int] = []
         amounts: list[int] = []
-        for index in sorted({*source.places("else", *_CHOICES), *self._with_flow.places(0, len(source.tokens))}):
+        flows, branches = (set(each.places(0, len(source.tokens))) for each in (self._with_flow, self._with_branches))
+        for index in sorted({*source.places("else"), *flows, *branches}):
             text = source.text(index)
             if text == "if":
                 amount = 1
-            elif text in _CHOICES:
-                amount = int(self._decides_about_memory(index) or self._decides_about_changes(index))
             elif text in DECIDING or text == "else":
                 amount = 0 if self._loops.is_surely_unrolled(index) else 2
+            elif text in CHOICES:
+                amount = 1
             else:
-                amount = 2 if source.text(index + 1) in ("(", "<") else 0
+                amount = (2 if index in flows else 1) if source.text(index + 1) in ("(", "<") else 0
             if amount:
                 places.append(index)
                 amounts.append(amount)
         return places, amounts
-
-    def _decides_about_memory(self, index: int) -> bool:
-        """Whether memory is read in the statement with the operator at ``index``."""
-        source = self._source
-        end = source.statements.at(index).end
-        return any(
-            source.text(place) in ("[", "->")
-            or source.text(place) == "*"
-            and source.text(place - 1) in _BEFORE_OPERANDS
-            for place in range(self._statement_start(index), end)
-        )
-
-    def _decides_about_changes(self, index: int) -> bool:
-        """Whether a variable changes behind the operator at ``index``, as in ``a && b++``."""
-        end = self._source.find_end(index, len(self._source.tokens))
-        return bool(self._source.places("++", "--", *ASSIGNMENTS, start=index, end=end))
-
-    def _statement_start(self, index: int) -> int:
-        while index > 0 and self._source.text(index - 1) not in (";", "{", "}"):
-            index -= 1
-        return index
 
     def _farthest_jump(self, start: int, end: int) -> str | None:
         """The jump out of what stands there that goes farthest, if one does; empty if it cannot be written."""
