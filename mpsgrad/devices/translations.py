@@ -21,7 +21,7 @@ import numpy as np
 from mpsgrad.devices import cache
 from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.msl import Argument, KernelSignature, Launch, Translation
-from mpsgrad.msl.signature import Target
+from mpsgrad.msl.signature import HostTensor, Target
 
 Resolve = Callable[[str, bool], tuple[str, str] | None]
 
@@ -124,10 +124,16 @@ def store(name: str | None, kept: KeptTranslation, includes: Includes) -> None:
 
 
 def _signature(fields: dict) -> KernelSignature:
-    arguments = tuple(Argument(**argument) for argument in fields["arguments"])
+    arguments = tuple(
+        Argument(**{**argument, "tensor": _host_tensor(argument["tensor"])}) for argument in fields["arguments"]
+    )
     lists = ("unset_constants", "required_threadgroup")
     tuples = {name: tuple(fields[name]) for name in lists if fields[name] is not None}
     return KernelSignature(**{**fields, **tuples, "arguments": arguments})
+
+
+def _host_tensor(fields: dict | None) -> HostTensor | None:
+    return None if fields is None else HostTensor(**{**fields, "lengths": tuple(fields["lengths"])})
 
 
 def _digest(found: tuple[str, str] | None) -> str:

@@ -11,6 +11,7 @@ from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
 from mpsgrad.msl.declarations import ARRAY_TYPE
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.host_tensors import host_tensor
 from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, outside_angles
 from mpsgrad.msl.signature import AddressSpace, Argument
 from mpsgrad.msl.tokens import Token, error, spell, split_commas
@@ -155,6 +156,7 @@ class KernelParameters:
             "device" if space.text == "device" else "constant" if space.text == "constant" else "threadgroup"
         )
         written = _written(spell(pointee).replace("metal::", "").replace(f"metal{RENAMED_SUFFIX}::", "metal::"))
+        tensor = host_tensor(pointee, self.constants)
         return Argument(
             name=parameter.name,
             index=index,
@@ -163,7 +165,8 @@ class KernelParameters:
             is_reference=parameter.is_reference,
             is_writable=address_space != "constant" and not const,
             alias_of=self._aliases.get(written),
-            holds_pointers=bool(kind == "buffer" and self._holds_pointers(parameter, substitution)),
+            holds_pointers=tensor is not None or (kind == "buffer" and self._holds_pointers(parameter, substitution)),
+            tensor=tensor,
         )
 
     @cached_property
@@ -223,8 +226,6 @@ def _is_resource(parameter: Parameter) -> bool:
                 parameter.place,
             )
         message = f"invalid type '{written}' for input declaration in a kernel function"
-        if any(token.text == "tensor" for token in parameter.type[:3]):
-            message += ": tensors of the host are not supported; take a pointer and make a tensor_inline of it"
         raise error(message, parameter.place)
     space = parameter.address_space
     if space is None:

@@ -30,12 +30,25 @@ class FunctionConstant:
 
 
 @dataclass(frozen=True, slots=True)
+class HostTensor:
+    """A tensor that the host passes: the type of its elements, where these are, the type of its indices, and its
+    lengths, the innermost first, None for those that the host tells."""
+
+    element: str
+    address_space: AddressSpace
+    is_writable: bool
+    index_type: str
+    lengths: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """One buffer, or one length of threadgroup memory, that a kernel takes.
 
     ``type`` is the pointee's type as written, without address space and ``const``. ``is_writable`` says that the kernel
     may store through it. ``alias_of`` is the built-in type that ``type`` is the program's own name for, if it is one.
-    ``holds_pointers`` says that there are pointers in what it points to, which have to be filled in.
+    ``holds_pointers`` says that there are pointers in what it points to, which have to be filled in; ``tensor`` is the
+    tensor that it stands for, if it does.
     """
 
     name: str
@@ -46,6 +59,7 @@ class Argument:
     is_writable: bool
     alias_of: str | None = None
     holds_pointers: bool = False
+    tensor: HostTensor | None = None
 
     @property
     def built_in_type(self) -> str:

@@ -27,6 +27,7 @@ from mpsgrad.msl.friends import open_to_friends
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.function_parameters import functions_as_types
+from mpsgrad.msl.host_tensors import carry_host_tensors
 from mpsgrad.msl.library_marks import ANY_THREAD, OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.overloads import Overloads, Piece
@@ -52,7 +53,7 @@ from mpsgrad.msl.temporaries import closed_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, Span, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.vector_specialisations import specialise_for_vectors
-from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, version_of, without_coherence
+from mpsgrad.msl.versions import DEFAULT, RECURSION, TENSORS, later_names, refuse_newer, version_of, without_coherence
 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Condition, Detour
@@ -122,6 +123,8 @@ def translate(
             program = read_program(carry_bit_fields(program, filename))
             needs.append(BITS)
         refuse_newer(program.tokens, version)
+        if version >= TENSORS and (carried := carry_host_tensors(program)) is not None:
+            program = read_program(carried)
         guidance = _Guidance()
         if launch != "whole":
             analysed = _analysed(program, version, source, filename)

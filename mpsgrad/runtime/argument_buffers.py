@@ -12,7 +12,8 @@ from mpsgrad.msl import Argument
 from mpsgrad.msl.signature import AddressSpace
 from mpsgrad.runtime.arguments import BoundArguments, shown
 from mpsgrad.runtime.element_types import POINTEE
-from mpsgrad.runtime.struct_values import of_member
+from mpsgrad.runtime.host_tensors import tensor_members
+from mpsgrad.runtime.struct_values import from_mapping, of_member
 from mpsgrad.runtime.tensors import in_place, is_tensor
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 def add_with_pointers(bound: BoundArguments, argument: Argument, dtype: np.dtype | None, value: Any) -> None:
     """Binds an argument that holds pointers, whose layout is ``dtype``, to ``value``.
 
-    That is a dict for a struct and a sequence for an array, with arrays, tensors, device memory or None for pointers.
+    That is a dict for a struct and a sequence for an array, with arrays, tensors, device memory or None for pointers,
+    and for a tensor of the host an array, or what else has a shape.
     Raises ``FormatError`` for what does not fit.
     """
     where = bound.place(argument)
@@ -30,6 +32,13 @@ def add_with_pointers(bound: BoundArguments, argument: Argument, dtype: np.dtype
         raise FormatError(f"{where} holds pointers, so the kernel may only read it: it has to be constant or const")
     if dtype is None:
         raise FormatError(f"{where} holds pointers, and its layout cannot be told")
+    if argument.tensor is not None:
+        members = tensor_members(where, argument.tensor, value)
+        pointer = _pointer(dtype["first"])
+        assert pointer is not None
+        members["first"] = _address(bound, where, argument.name, pointer, members["first"])
+        bound.buffers.append(bound.device.constant_buffer(from_mapping(where, dtype, members).tobytes()))
+        return
     if not argument.is_reference and _is_sequence(value):
         dtype = np.dtype((dtype, (len(value),)))
     if not _is_sequence(value) if dtype.shape else not isinstance(value, Mapping):

@@ -46,6 +46,14 @@ def has_bytes(value: Any) -> bool:
 
 def declared(argument: Argument) -> str:
     """An argument's declaration, as messages show it."""
+    tensor = argument.tensor
+    if tensor is not None:
+        const = "const " if tensor.address_space == "device" and not tensor.is_writable else ""
+        kind, lengths = "dextents", str(len(tensor.lengths))
+        if tensor.lengths != (None,) * len(tensor.lengths):
+            kind, lengths = "extents", ", ".join(str(length or "dynamic_extent") for length in tensor.lengths)
+        element = f"{tensor.address_space} {const}{tensor.element}"
+        return f"tensor<{element}, {kind}<{tensor.index_type}, {lengths}>> {argument.name}"
     const = "const " if argument.address_space == "device" and not argument.is_writable else ""
     return f"{argument.address_space} {const}{argument.type}{'&' if argument.is_reference else '*'} {argument.name}"
 

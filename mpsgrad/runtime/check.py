@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ def check_kernel(
         else:
             bound.add(argument, size, copy)
     count = len(arguments)
+    arguments = [replace(each, name=f"shape of {each.name}") if each.tensor else each for each in arguments]
     pointed = [argument for argument, _ in bound.pointed]
     arguments += pointed
     sizes += [element.size if element is not None else 0 for element in map(element_of, pointed)]

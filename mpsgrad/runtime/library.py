@@ -20,6 +20,7 @@ from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 from mpsgrad.runtime.argument_buffers import add_with_pointers
 from mpsgrad.runtime.arguments import BoundArguments, declared, element_of, has_bytes
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
+from mpsgrad.runtime.host_tensors import tensor_layout
 from mpsgrad.runtime.struct_values import struct_by_value
 from mpsgrad.runtime.tensors import in_place, is_tensor
 
@@ -96,6 +97,9 @@ class KernelFunction(DeviceBound):
         return found
 
     def _dtype(self, position: int) -> np.dtype | None:
+        tensor = self.arguments[position].tensor
+        if tensor is not None:
+            return tensor_layout(tensor)
         sizes = self._function.pointee_sizes
         size = sizes[position] if sizes is not None else None
         return self._origin.struct_types.dtype(self.arguments[position].built_in_type, size)
@@ -123,7 +127,8 @@ class KernelFunction(DeviceBound):
         structs dicts with a value for each member, or NumPy scalars of a structured dtype such as ``dtype`` gives.
         ``bfloat`` takes tensors and arrays of bfloat16, the bits of such in uint16, and numbers, which are rounded.
         Structs that hold pointers (argument buffers) are dicts with arrays, tensors, a ``Vector``, an ``Image`` or a
-        device buffer for these, or None for a null pointer.
+        device buffer for these, or None for a null pointer. A ``tensor`` takes a contiguous array, a tensor of another
+        library, a ``Vector`` or an ``Image`` of as many axes, of which the last one is the tensor's first dimension.
 
         Raises ``FormatError`` or ``GeometryError`` before anything is dispatched, ``DeviceError`` if the device fails,
         and ``NotImplementedError`` for what the driver cannot dispatch.

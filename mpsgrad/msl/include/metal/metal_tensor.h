@@ -35,9 +35,14 @@ struct tensor_offset {};
 
 template <class T> T value_without_space(T value);
 
+// A tensor as the host passes it.
+template <class element_mtl, class Extents> struct passed_tensor_mtl {
+  element_mtl *first;
+  typename Extents::index_type lengths[Extents::rank()], steps[Extents::rank()];
+};
+
 // Steps from one element to the next along each dimension are those of the lengths, unless they are given.
 template <class element_mtl, class Extents, class Descriptor = tensor_handle, class... Tags> struct tensor {
-  static_assert(!is_same_v<Descriptor, tensor_handle>, "a tensor of the host cannot be carried: make one of a pointer, with tensor_inline");
   typedef element_mtl element_type;
   typedef decltype(value_without_space(declval<element_mtl &>())) value_type;
   typedef Extents extents_type;
@@ -45,14 +50,22 @@ template <class element_mtl, class Extents, class Descriptor = tensor_handle, cl
   element_mtl *first;
   Extents lengths;
   array<index_type, Extents::rank()> steps;
+  tensor(constant passed_tensor_mtl<element_mtl, Extents> &passed) : first(passed.first) {
+    for (size_t i = 0; i < get_rank(); ++i) {
+      lengths.lengths[i] = passed.lengths[i];
+      steps[i] = passed.steps[i];
+    }
+  }
   tensor(element_mtl *pointer, Extents e) : first(pointer), lengths(e) {
+    require_inline();
     index_type step = 1;
     for (size_t i = 0; i < get_rank(); ++i) {
       steps[i] = step;
       step *= e.extent(i);
     }
   }
-  tensor(element_mtl *pointer, Extents e, array<index_type, Extents::rank()> strides) : first(pointer), lengths(e), steps(strides) {}
+  tensor(element_mtl *pointer, Extents e, array<index_type, Extents::rank()> strides) : first(pointer), lengths(e), steps(strides) { require_inline(); }
+  static void require_inline() { static_assert(!is_same_v<Descriptor, tensor_handle>, "a tensor of a pointer is a tensor_inline; only the host makes others"); }
   static constexpr size_t get_rank() { return Extents::rank(); }
   index_type get_extent(size_t i) const { return lengths.extent(i); }
   index_type get_stride(size_t i) const { return steps[i]; }
