@@ -17,8 +17,6 @@ from mpsgrad.errors import GeometryError, ShaderError
 from mpsgrad.msl import translate
 from mpsgrad.msl.lint import lint
 
-pytestmark = pytest.mark.usefixtures("opencl_device")
-
 HEAD = """#include <metal_stdlib>
 #include <metal_tensor>
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
@@ -124,6 +122,7 @@ def test_products(product: Product, rows: int, columns: int, terms: int, seed: i
     assert np.array_equal(out.view(np.uint8), again.view(np.uint8))
 
 
+@pytest.mark.usefixtures("opencl_device")
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: f"{p.left} {p.right} {p.sums}")
 def test_products_are_right_to_lint_checks_and_cuda(product: Product) -> None:
     source = source_of(product)
@@ -366,6 +365,7 @@ def test_tiles_staged_in_threadgroup_memory(rows: int, columns: int, terms: int)
     assert np.all(np.abs(y - exact[0] @ exact[1]) <= (terms + 1) * 2.0**-24 * (np.abs(exact[0]) @ np.abs(exact[1])))
 
 
+@pytest.mark.usefixtures("opencl_device")
 def test_checks_look_at_staged_tiles() -> None:
     function = mg.compile(STAGED, language_version="4.0").function("f")
     weights, x, y = np.ones((3, 5), np.float16), np.ones((4, 5), np.float32), np.zeros((4, 3), np.float32)
