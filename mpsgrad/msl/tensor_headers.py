@@ -9,7 +9,8 @@ _PRIMITIVES = "MetalPerformancePrimitives"
 _FILES = {
     "metal_tensor": "metal_tensor.h",
     "metal_cooperative_tensor": "metal_cooperative_tensor.h",
-    f"{_PRIMITIVES}/{_PRIMITIVES}.h": "metal_performance_primitives.h",
+    f"{_PRIMITIVES}/{_PRIMITIVES}.h": "metal_convolution_primitives.h",
+    f"{_PRIMITIVES}/MPPTensorOpsConvolution2d.h": "metal_convolution_primitives.h",
     f"{_PRIMITIVES}/MPPTensorOpsMatMul2d.h": "metal_performance_primitives.h",
 }
 

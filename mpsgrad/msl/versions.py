@@ -27,7 +27,8 @@ _CAME_WITH = {
     """,
     (4, 0): """
         required_threads_per_threadgroup user_annotation tensor_handle tensor_inline tensor_offset cooperative_tensor
-        matmul2d matmul2d_descriptor execution_thread execution_simdgroup execution_simdgroups
+        matmul2d matmul2d_descriptor execution_thread execution_simdgroup execution_simdgroups convolution2d
+        convolution2d_descriptor
     """,
 }
 CPP_17 = (4, 0)

@@ -530,3 +530,26 @@ def test_operators_behind_operands_keys_and_specialisations_by_qualified_types()
     picked = [sum(values[k & 1, i % 3] + values[0, k % 3] for k in range(i)) if i > 1 else 0 for i in range(4)]
     assert o.tolist() == [x[i] + 3 + 200 + 1000 * i + 10000 * picked[i] for i in range(4)]
     compile_for_cuda(translate(LIBRARY + ITERATORS, "cuda", launch="box").source, "iterators.metal")
+
+
+CONSTANT_OBJECTS = """
+struct Tile {
+    int4 size; float2 scale;
+    constexpr Tile(int4 s, int2 f) : size(s), scale(f) {}
+    constexpr int count() const { return size[0] * size[1]; }
+};
+constant constexpr Tile TILE(int4(3, 2, 1, 5), int2(7, 8));
+kernel void k(device float* o) {
+    constexpr Tile tile(int4(4, 5, 6, 7), int2(1, 2));
+    float values[tile.count()];
+    for (int i = 0; i < tile.count(); ++i) values[i] = i;
+    o[0] = values[19] + tile.scale.y + TILE.size.w + TILE.scale.x;
+}
+"""
+
+
+def test_constants_of_classes_may_begin_with_vectors() -> None:
+    out = np.zeros(1, np.float32)
+    mg.compile(LIBRARY + CONSTANT_OBJECTS).function("k")(1, out)
+    assert out[0] == 19 + 2 + 5 + 7
+    compile_for_cuda(translate(LIBRARY + CONSTANT_OBJECTS, "cuda", launch="box").source, "tile.metal")

@@ -259,13 +259,14 @@ template <typename T, typename... A> inline constexpr T construct_mtl(A... a) { 
 //@ construct_one_mtl
 template <typename T> struct constructor_mtl { template <typename A> static constexpr T make(A a) { return T(a); } };
 template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
-  template <typename A> static vec_mtl<T, N> make(A a) { return of_value(a, 0); }
-  template <typename A> static auto of_value(A a, int) -> decltype(a.operator vec_mtl<T, N>()) { return a.operator vec_mtl<T, N>(); }
-  template <typename A> static vec_mtl<T, N> of_value(A a, long) { return (vec_mtl<T, N>)((T)a); }
-  template <typename E> static vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
-  template <typename E, int M> static vec_mtl<T, N> make(class_vector_mtl<E, M> a) { return a.template convert<T>(); }
-  template <typename E, typename V> static vec_mtl<T, N> make(packed_vector_mtl<E, N, V> a) { return make(unpack_mtl(a)); }
-  template <typename V, typename E, int M, int... I> static vec_mtl<T, N> make(swizzle_mtl<V, E, M, I...> a) { return make(a.operator V()); }
+  static constexpr vec_mtl<T, N> make(vec_mtl<T, N> a) { return a; }
+  template <typename A> static constexpr vec_mtl<T, N> make(A a) { return of_value(a, 0); }
+  template <typename A> static constexpr auto of_value(A a, int) -> decltype(a.operator vec_mtl<T, N>()) { return a.operator vec_mtl<T, N>(); }
+  template <typename A> static constexpr vec_mtl<T, N> of_value(A a, long) { return (vec_mtl<T, N>)((T)a); }
+  template <typename E> static constexpr vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
+  template <typename E, int M> static constexpr vec_mtl<T, N> make(class_vector_mtl<E, M> a) { return a.template convert<T>(); }
+  template <typename E, typename V> static constexpr vec_mtl<T, N> make(packed_vector_mtl<E, N, V> a) { return make(unpack_mtl(a)); }
+  template <typename V, typename E, int M, int... I> static constexpr vec_mtl<T, N> make(swizzle_mtl<V, E, M, I...> a) { return make(a.operator V()); }
 };
 template <typename T, typename A> inline constexpr T construct_one_mtl(A a) { return constructor_mtl<T>::make(a); }
 
