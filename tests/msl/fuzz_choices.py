@@ -18,7 +18,8 @@ from fuzz_parts import LANES, ROLLED, Expression, Statement, Values, indented
 
 _ASKED = ("u[0]", "u[1]", "u[2]", "u[3]")
 _MEMBERS = ("v.m", "v.k[0]", "v.k[1]", "v.n")
-_LOCALS = " uint flags = b & 7u, mode = a & 3u; bool u[4] = {p, q, p, true};"
+_SEVENTH = "device const uint& seventh = x[7];"
+_LOCALS = f" uint flags = b & 7u, mode = a & 3u; bool u[4] = {{p, q, p, true}}; {_SEVENTH}"
 
 
 def _first_asked(values: Values) -> Values:
@@ -44,6 +45,10 @@ class ChoicesProgram(ConstructProgram):
         super().__init__(seed)
         self.more = f"{ConstructProgram.more}{_LOCALS} threadgroup {self.name}_v kept[{LANES}];"
 
+    def source(self) -> str:
+        reading = f"uint {self.name}_read(device const uint* x, uint place) {{ return x[place & 63u]; }}\n"
+        return reading + super().source()
+
     def _make_more_functions(self) -> None:
         for index in range(self._random.randint(0, 2)):
             self._asked.clear()
@@ -58,7 +63,7 @@ class ChoicesProgram(ConstructProgram):
                 f"    int turns{self.more_parameters})\n{{",
                 "    uint c = 3, d = b, mode = b & 3u;",
                 "    bool q = a > b, u[4] = {p, q, p, true};",
-                "    device const uint* w = x;",
+                f"    device const uint* w = x; {_SEVENTH}",
                 *indented(body),
                 f"    return {truth.text};\n}}",
             ]
@@ -75,7 +80,24 @@ class ChoicesProgram(ConstructProgram):
     def _number(self, depth: int) -> Expression:
         if depth and not self._in_function and self._functions and self._random.random() < 0.06:
             return self._result(depth)
+        if self._random.random() < 0.06:
+            return self._of_memory_or_call(depth)
         return super()._number(depth)
+
+    def _of_memory_or_call(self, depth: int) -> Expression:
+        """What a compiler does not work out for threads that do not ask for it."""
+        kind = self._random.random()
+        if not depth or kind < 0.3:
+            return Expression("seventh", lambda v: np.full(LANES, v["x"][7]))
+        number = self._number(depth - 1)
+        if kind < 0.6:
+            return Expression(f"{self.name}_read(x, {number.text})", lambda v: v["x"][number.evaluate(v) & 63])
+        if kind < 0.8:
+            factor = np.uint64(0x9E3779B9)
+            text = f"mulhi({number.text}, {factor}u)"
+            return Expression(text, lambda v: (number.evaluate(v) * factor >> np.uint64(32)).astype(np.uint32))
+        text = f"uint(float({number.text} & 255u) * 1.5f)"
+        return Expression(text, lambda v: (number.evaluate(v) & 255) * np.uint32(3) // np.uint32(2))
 
     def _result(self, depth: int) -> Expression:
         """What a function gives back, which changes nothing."""
@@ -364,6 +386,8 @@ class ChoicesProgram(ConstructProgram):
         labels = pick.sample(range(4), pick.randint(1, 4))
         places = sorted(pick.randrange(3) for _ in labels)
         default = pick.randrange(4)
+        unnamed = [k for k in range(3) if k not in places and k != default]
+        labels, places = [*labels, *(k + 4 for k in unnamed)], [*places, *unnamed]
         self._breakable += 1
         blocks = [(self._block(depth, 2), pick.random() < 0.65) for _ in range(3)]
         self._breakable -= 1
@@ -379,8 +403,6 @@ class ChoicesProgram(ConstructProgram):
         for k, (block, ends) in enumerate(blocks):
             heads = [f"case {label}:" for label, place in zip(labels, places, strict=True) if place == k]
             heads += ["default:"] if default == k else []
-            if not heads:
-                heads = [f"case {k + 4}:"]
             lines += [*heads[:-1], f"{heads[-1]} {{", *indented(block), *(["    break;"] if ends else []), "}"]
         return Statement([*lines, "}"], run)
 
