@@ -25,8 +25,7 @@ from mpsgrad.kernels.pointwise import (
     rows_per_thread,
     values_of_vector,
 )
-from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS as FEW_CHANNELS_OF_EIGHTS
-from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS_OF_GRADIENTS, Orders
+from mpsgrad.kernels.soft_max_few_channels import few_channels, vector_length
 from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily, family_of
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
@@ -43,10 +42,11 @@ LONG_ROW_THREADS = 1024
 FEW_CHANNELS = {"float": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10), "half": (1, 2, 3, 4, 5, 6, 7, 8, 10)}
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
-ROWS_TOGETHER = 8
-"""Rows of few channels are taken together by a thread of a CPU: a multiple of so many."""
-MOST_CHANNELS_TOGETHER = {"soft_max": 24, "log_soft_max": 48}
-"""No longer rows of a forward kernel are taken by eights of rows by a thread of a CPU: that saves logarithms, too."""
+MOST_CHANNELS_TOGETHER = {"soft_max": {8: 24, 16: 96}, "log_soft_max": {8: 48, 16: 128}}
+"""No longer rows of a forward kernel are taken by eights or sixteens of rows by a thread of a CPU: that saves
+logarithms, too."""
+VECTORS = {8: "eights", 16: "sixteens"}
+"""How the names of functions of CPUs end whose vectors have so many elements."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 FEWEST_OF_LONG_ROW = 256
 """Rows of so many channels may be written past the caches of a CPU though they end within a line of them."""
@@ -91,6 +91,7 @@ def _family(operation: str) -> ShaderFamily:
         {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
         lambda numbers: {
             "in_registers": tuple((most, min(rows, numbers.soft_max_rows_at_once)) for most, rows in IN_REGISTERS),
+            "by_sixteens": numbers.has_many_registers,
         },
         template="soft_max",
         ahead_of_time=operation == "soft_max",
@@ -101,15 +102,16 @@ FAMILIES = tuple(_family(operation) for operation in ("soft_max", "log_soft_max"
 """The names of their functions begin with their own."""
 
 
-def _family_of_few_channels(operation: str, name: str, channels: Sequence[int], *directions: bool) -> ShaderFamily:
-    """Kernels for rows of so many ``channels``: forward where ``directions`` have False, gradients where True."""
+def _family_of_few_channels(operation: str, is_gradient: bool) -> ShaderFamily:
+    """Kernels for rows of few channels of CPUs."""
+    name = f"{operation}_gradient" if is_gradient else operation
     return ShaderFamily(
-        name,
+        f"{name}_of_few_channels",
         (IMAGE_LAYOUT, PARAMETERS),
-        {
-            "operation": operation,
-            "few_channels": tuple(Orders.of(count) for count in channels),
-            "directions": directions,
+        {"operation": operation, "backwards": is_gradient},
+        measured=lambda numbers: {
+            "by_sixteens": numbers.has_many_registers,
+            "few_channels": few_channels(is_gradient, numbers),
         },
         template="soft_max_of_few_channels",
         ahead_of_time=False,
@@ -118,15 +120,11 @@ def _family_of_few_channels(operation: str, name: str, channels: Sequence[int], 
 
 
 FEW_CHANNELS_FAMILIES = {
-    operation: _family_of_few_channels(operation, f"{operation}_of_few_channels", FEW_CHANNELS_OF_EIGHTS, False, True)
+    f"{operation}{'_gradient' * is_gradient}": _family_of_few_channels(operation, is_gradient)
     for operation in ("soft_max", "log_soft_max")
+    for is_gradient in (False, True)
 }
-FEW_CHANNELS_OF_GRADIENTS_FAMILIES = {
-    operation: _family_of_few_channels(
-        operation, f"{operation}_gradient_of_few_channels", FEW_CHANNELS_OF_GRADIENTS, True
-    )
-    for operation in FEW_CHANNELS_FAMILIES
-}
+"""By the names with which those of their functions begin."""
 
 TEAM_VECTORS = {"float": (1, 4, 8), "half": (1, 4)}
 SPREAD_VECTORS, ROWS_AT_ONCE = {"float": 4, "half": 2}, {1: 4, 4: 1, 8: 1}
@@ -372,18 +370,23 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
 
 
 def _function(
-    device: Device, function_name: str, metal_type: str, rows: int, channels: int, takes_rows_together: bool
+    device: Device, function_name: str, metal_type: str, rows: int, channels: int, together: int
 ) -> tuple[ShaderFamily, str]:
-    """The family that has the kernel for ``rows`` of ``channels``, and the end of its name."""
-    if takes_rows_together:
-        for_gradients = channels in FEW_CHANNELS_OF_GRADIENTS
-        families = FEW_CHANNELS_OF_GRADIENTS_FAMILIES if for_gradients else FEW_CHANNELS_FAMILIES
-        return families[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
-    by_eights = device.family == "cpu" and channels >= 8
-    variant = "_of_eights" if by_eights else _variant(device, metal_type, rows, channels)
-    if by_eights and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
-        variant = "_of_short_rows"
-    return family_of(FAMILIES, function_name), variant
+    """The family that has the kernel for ``rows`` of ``channels``, and the end of its name.
+
+    So many rows of few channels are taken ``together`` by vectors of as many elements; 0 stands for others.
+    """
+    if together:
+        return FEW_CHANNELS_FAMILIES[function_name], f"_of_{channels}_channels_by_{VECTORS[together]}"
+    family = family_of(FAMILIES, function_name)
+    if device.family != "cpu" or channels < 8:
+        return family, _variant(device, metal_type, rows, channels)
+    floats = tunables(device.tuning).floats_of_register
+    # What is only loaded and stored takes longer by vectors that are parts of two cache lines each.
+    by_eights = channels < floats or (function_name == "soft_max_gradient" and channels % floats > 0)
+    if channels <= MOST_CHANNELS_TOGETHER.get(function_name, {}).get(floats, 0):
+        return family, f"_of_short_rows_by_{VECTORS[floats]}"
+    return family, f"_of_{VECTORS[8 if by_eights else floats]}"
 
 
 def _add_dispatches(
@@ -409,23 +412,15 @@ def _add_dispatches(
             continue
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
-        has_few_registers = not numbers.has_many_registers
-        takes_rows_together = (
-            device.family == "cpu"
-            and (
-                channels in FEW_CHANNELS_OF_EIGHTS
-                or (len(operands) == 2 and has_few_registers and channels in FEW_CHANNELS_OF_GRADIENTS)
-            )
-            and rows >= ROWS_TOGETHER
-            and _is_run(merged)
-        )
-        family, variant = _function(device, function_name, metal_type, rows, channels, takes_rows_together)
+        takes_few_channels = device.family == "cpu" and _is_run(merged)
+        together = vector_length(channels, rows, len(operands) == 2, numbers) if takes_few_channels else 0
+        family, variant = _function(device, function_name, metal_type, rows, channels, together)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)
-        if takes_rows_together:
-            rows_per_threadgroup = rows_of_thread = -(-rows_of_thread // ROWS_TOGETHER) * ROWS_TOGETHER
-        elif variant in ("_of_eights", "_of_short_rows"):
+        if together:
+            rows_per_threadgroup = rows_of_thread = -(-rows_of_thread // together) * together
+        elif variant.endswith(("eights", "sixteens")):
             rows_per_threadgroup = rows_of_thread
         elif "_of_" in variant:
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)

@@ -71,6 +71,11 @@ class Tunables:
         return self.convolution_by_eights != ALWAYS
 
     @property
+    def floats_of_register(self) -> int:
+        """So many fit a register of the CPU."""
+        return 16 if self.has_many_registers else 8
+
+    @property
     def streamed_bytes(self) -> int:
         """As ``cached_bytes``, of kernels that go over their images once and compute little for an element.
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import soft_max
-from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS, FEW_CHANNELS_OF_GRADIENTS
+from mpsgrad.kernels.soft_max_few_channels import few_channels
 from mpsgrad.shader import ShaderFamily
 from mpsgrad.testing import (
     FencedImage,
@@ -28,7 +28,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, set_tunables, tunables
 
 pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
 
@@ -98,10 +98,17 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
 
-SHORT_ROWS = [
-    *((1, 5, 9, channels) for channels in (*FEW_CHANNELS, *FEW_CHANNELS_OF_GRADIENTS, 19)),
-    (1, 601, 225, 3),
-]
+REGISTERS = {"few registers": ALWAYS, "many registers": WHERE_FEWER}
+"""What ``convolution_by_eights`` is on CPUs that have so many."""
+FEW_CHANNELS = sorted(
+    {
+        orders.channels
+        for by_eights in REGISTERS.values()
+        for is_gradient in (False, True)
+        for orders in few_channels(is_gradient, Tunables(convolution_by_eights=by_eights))
+    }
+)
+SHORT_ROWS = [*((1, 5, 9, channels) for channels in (*FEW_CHANNELS, 19)), (1, 601, 225, 3)]
 ROWS_OF_HALVES = [(1, 2, 5, channels) for channels in (37, 64, 1024, 1043)]
 
 
@@ -111,7 +118,7 @@ ROWS_OF_HALVES = [(1, 2, 5, channels) for channels in (37, 64, 1024, 1043)]
     [*by_turns(SHORT_ROWS, (np.float32, np.float16), of=2), *((shape, np.float16) for shape in ROWS_OF_HALVES)],
 )
 def test_short_rows_match_the_reference(kind, shape, dtype):
-    """Threads of CPUs take eights of elements that hold whole rows, and the last ones with some of those before.
+    """Threads of CPUs take vectors of elements that hold whole rows, and the last ones with some of those before.
 
     Of halves powers are kept as floats where rows are not long.
     """
@@ -123,6 +130,33 @@ def test_short_rows_match_the_reference(kind, shape, dtype):
     expected = kind.reference_gradient(g, y)
     bound = kind.gradient_bound(g, y, expected, dtype)
     assert_within(encode_gradient_of(kind.gradient(), g, y, state), expected, bound)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@each_kind
+@pytest.mark.parametrize("by_eights", REGISTERS.values(), ids=REGISTERS)
+@pytest.mark.parametrize("channels", [2, 3, 8, 11, 12, 16, 19, 24, 64, 100, 131])
+def test_rows_of_cpus_of_both_kinds(kind, channels, by_eights):
+    """How many elements vectors have, and how many rows are taken together, depends on the registers. Whether nine rows
+    are on their own or with others changes no bit."""
+    device, generator = mg.default_device(), np.random.default_rng(13)
+    x, g = (generator.standard_normal((1, 7, 9, channels), np.float32) for _ in range(2))
+    before = tunables(device.tuning)
+    try:
+        set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+        _, y, state = encode(kind.forward(), x)
+        dx = encode_gradient_of(kind.gradient(), g, y, state)
+        first, fewer = x[:, :1].copy(), g[:, :1].copy()
+        _, first_y, first_state = encode(kind.forward(), first)
+        first_dx = encode_gradient_of(kind.gradient(), fewer, first_y, first_state)
+    finally:
+        set_tunables(device.tuning, before)
+    expected = kind.reference(x)
+    assert_within(y, expected, kind.bound(x, expected, np.float32))
+    np.testing.assert_array_equal(y[:, :1], first_y)
+    expected = kind.reference_gradient(g, y)
+    assert_within(dx, expected, kind.gradient_bound(g, y, expected, np.float32), name="gradient")
+    np.testing.assert_array_equal(dx[:, :1], first_dx)
 
 
 @each_kind
