@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_axis import AXIS, axes_in_order
+from mpsgrad.kernels.convolution_axis import AXIS, Axis, axes_in_order, reach
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
@@ -18,8 +18,8 @@ PIXELS = (4, 1)
 """So many a thread may have."""
 FEWEST_THREADS_PER_UNIT = 512
 """A thread has several pixels where a compute unit has so many threads nevertheless."""
-CHANNELS = 4
-"""Of the result, that a thread has; in groups it has one."""
+CHANNELS, FOURS = 4, (3, 2, 1)
+"""Of the result, that a thread has, so many times if it has several pixels; in groups it has one."""
 MOST_PRODUCTS = {"float": 48, "half": 36}
 MOST_PRODUCTS_OF_PIXEL = {"float": 10000, "half": 600}
 """So many products are added up for a value at most, and for all values of a pixel. Of halves simdgroups multiply many
@@ -35,12 +35,16 @@ MOST_STEPS = 10
 """Products of a thread that follow one another, in fours where channels of the source are many: where there are few
 threads, each waits for them."""
 
+RANGE = ParameterStruct("InsideRange", first="int", last="int")
+"""Between which the number of a pixel, times the stride, has all taps of any phase inside the source along one axis."""
 PARAMETERS = ParameterStruct(
     "ConvolutionDirectParameters",
     source=IMAGE_LAYOUT,
     destination=IMAGE_LAYOUT,
     x=AXIS,
     y=AXIS,
+    inside_x=RANGE,
+    inside_y=RANGE,
     pixels="int",
     slots="int",
     blocks="int",
@@ -56,9 +60,16 @@ PARAMETERS = ParameterStruct(
 )
 FAMILY = ShaderFamily(
     "convolution_direct",
-    (IMAGE_LAYOUT, AXIS, DIVISOR, PARAMETERS),
-    {"threads": THREADS, "most_pixels": PIXELS, "unroll": "#pragma unroll"},
-    {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
+    (IMAGE_LAYOUT, AXIS, DIVISOR, RANGE, PARAMETERS),
+    {
+        "threads": THREADS,
+        "most_pixels": PIXELS,
+        "most_fours": FOURS,
+        "of_simdgroup": "simd_all",
+        "unroll": "#pragma unroll",
+    },
+    # Each thread of a CPU goes its own way.
+    {"cpu": {"of_simdgroup": "bool", "unroll": "#pragma clang loop unroll(disable)"}},
     ahead_of_time=False,
 )
 
@@ -76,6 +87,18 @@ def is_faster(metal_type: str, products: int, channels: int, results: int) -> bo
     if results <= FEW_RESULTS:
         return products <= MOST_PRODUCTS_OF_FEW_RESULTS and channels <= MOST_CHANNELS_OF_FEW_RESULTS
     return fits
+
+
+def _fours(blocks: int, threads_of_block: int, compute_units: int) -> int:
+    """How many of so many fours of channels a thread has: as many as leave each compute unit enough threads."""
+    fewest = FEWEST_THREADS_PER_UNIT * compute_units
+    return next((n for n in FOURS if blocks % n == 0 and threads_of_block * blocks // n >= fewest), 1)
+
+
+def _inside(axis: Axis, extent: int) -> tuple[int, int]:
+    """The ``RANGE`` of ``axis`` in a source of ``extent`` pixels."""
+    lowest, span = reach(axis)
+    return -lowest, extent - lowest - span
 
 
 def plan_gather(
@@ -103,6 +126,8 @@ def plan_gather(
         return None
     of_thread = PIXELS[-1 if are_few else 0]
     slots = ceiling_divide(pixels, of_thread)
+    fours = 1 if has_groups or are_few else _fours(blocks, slots * phases, compute_units)
+    blocks //= fours
     packing, biases = packing_in_order(
         geometry,
         transposed=is_gradient,
@@ -116,6 +141,8 @@ def plan_gather(
         destination=destination,
         x=x.packed(),
         y=y.packed(),
+        inside_x=_inside(x, source[4]),
+        inside_y=_inside(y, source[5]),
         pixels=pixels,
         slots=slots,
         blocks=blocks,
@@ -129,6 +156,7 @@ def plan_gather(
         by_width=divisor(x.size),
         by_height=divisor(y.size),
     )
-    kernel = f"convolution_direct_{'in_groups_' if has_groups else ''}by_{width}_of_{of_thread}"
+    name = f"by_{width}_of_{of_thread}"
+    kernel = f"convolution_direct_in_groups_{name}" if has_groups else f"convolution_direct_{name}_to_{4 * fours}"
     threadgroups = ceiling_divide(slots * blocks, THREADS) * phases
     return GatherPlan(FAMILY, kernel, threadgroups, parameters, packing)

@@ -48,24 +48,28 @@ def of_one(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     forget_plans()
 
 
-# (geometry, options, how many channels the kernel and that of the data gradient read at a time)
+# (geometry, options, how many channels the kernel and that of the data gradient read at a time, and how many fours of
+# those of the result a thread with several pixels has)
 LAYERS = [
-    (((9, 11), 8, 4, (3, 3)), {"padding": (1, 1)}, "44"),
-    (((9, 11), 7, 35, (3, 2)), {"padding": (1, 0)}, "11"),
-    (((20, 18), 1, 40, (3, 3)), {"padding": (1, 1), "stride": (2, 3)}, "14"),
-    (((13, 17), 4, 1, (1, 1)), {"stride": (3, 3)}, "41"),
-    (((11, 10), 3, 6, (3, 4)), {"stride": (2, 2), "dilation": (2, 1), "padding": (2, 2)}, "11"),
-    (((9, 9), 12, 3, (2, 2)), {"stride": (4, 2), "dilation": (2, 2)}, "41"),
-    (((4, 5), 2, 67, (5, 6)), {"padding": (3, 4), "images": 5}, "11"),
-    (((1, 1), 8, 8, (1, 1)), {"images": 7}, "44"),
+    (((9, 11), 8, 4, (3, 3)), {"padding": (1, 1)}, "44", "12"),
+    (((9, 11), 7, 35, (3, 2)), {"padding": (1, 0)}, "11", "32"),
+    (((20, 18), 1, 40, (3, 3)), {"padding": (1, 1), "stride": (2, 3)}, "14", "21"),
+    (((13, 17), 4, 1, (1, 1)), {"stride": (3, 3)}, "41", "11"),
+    (((11, 10), 3, 6, (3, 4)), {"stride": (2, 2), "dilation": (2, 1), "padding": (2, 2)}, "11", "21"),
+    (((9, 9), 12, 3, (2, 2)), {"stride": (4, 2), "dilation": (2, 2)}, "41", "13"),
+    (((4, 5), 2, 67, (5, 6)), {"padding": (3, 4), "images": 5}, "11", "11"),
+    (((1, 1), 8, 8, (1, 1)), {"images": 7}, "44", "22"),
 ]
 
 
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-@pytest.mark.parametrize(("arguments", "options", "widths"), LAYERS)
-def test_each_kernel_against_the_references(arguments, options, widths, of_one, dtype):
+@pytest.mark.parametrize(("arguments", "options", "widths", "fours"), LAYERS)
+def test_each_kernel_against_the_references(arguments, options, widths, fours, of_one, dtype):
     layer = make(*arguments, **options, dtype=dtype)
-    assert names(layer)[:2] == tuple(f"direct_by_{width}_of_{of_one}" for width in widths)
+    results = "11" if of_one == 1 else fours
+    assert names(layer)[:2] == tuple(
+        f"direct_by_{width}_of_{of_one}_to_{4 * int(count)}" for width, count in zip(widths, results, strict=True)
+    )
     check_against_the_references(layer, runs=2)
 
 
@@ -126,7 +130,7 @@ def test_a_value_that_is_not_finite_reaches_its_window_alone():
 
 def test_a_transposed_convolution_adds_its_biases(monkeypatch):
     kernels = kernels_of_transposed(monkeypatch, convolution_direct, "plan_gather", 5)
-    assert kernels == ["convolution_direct_by_1_of_1"] * 2
+    assert kernels == ["convolution_direct_by_1_of_1_to_4"] * 2
 
 
 @pytest.mark.parametrize(
