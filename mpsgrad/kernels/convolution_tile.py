@@ -247,7 +247,7 @@ _COSTS: Mapping[tuple[Kind, str], Costs] = {
     ),
     ("gather", "half"): _COMMON_COSTS._replace(store_time=0.08),
     ("weights", "float"): Costs(
-        1.1, 0.0, 1.6, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=3e-6, fewest_steps=2
+        1.1, 0.0, 1.6, steps_at_ends=1, sum_time=3.0, split_time=0.004, value_time=3e-6, fewest_steps=2
     ),
     ("weights", "half"): _COMMON_COSTS._replace(latency=0.56),
 }
@@ -311,7 +311,7 @@ _NVIDIA = replace(
             *_GPU.tiles["weights", "float"],
             Tile(16, 128, 32, 16, 32, 0.5, 5),
             Tile(128, 16, 32, 32, 16, 0.5, 5),
-            Tile(16, 32, 32, 16, 32, 0.45, 16),
+            Tile(16, 32, 32, 16, 32, 0.52, 16),
         ),
         ("gram", "float"): (Tile(64, 64, 16, 32, 32, 1.15, 5, stages=3),),
         ("gram_gradient", "float"): (

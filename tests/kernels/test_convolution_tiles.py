@@ -574,6 +574,14 @@ def test_single_halves_of_many_channels_have_kernels_of_their_own(outputs, is_sc
     assert (plan.family in convolution_tiles.SCATTERED_FAMILIES.values()) == is_scattered
 
 
+@pytest.mark.parametrize(("size", "channels", "kernel", "outputs"), [(153, 5, 2, 3), (60, 76, 1, 12)])
+def test_gradients_for_few_weights_have_small_tiles_and_many_partial_sums(size, channels, kernel, outputs):
+    window = kernel, kernel, 1, 1, 1, 1, 0, 0
+    source, result = layout(10, size, channels), layout(10, size - kernel + 1, outputs)
+    plan = convolution_tiles.plan_weights(ConvolutionGeometry(source, result, window), False, "float", "nvidia", UNITS)
+    assert plan is not None and "_16x32x32_" in plan.kernel and plan.splits > UNITS
+
+
 @pytest.mark.parametrize(
     ("inputs", "kernel", "outputs", "is_narrow"),
     [(20, 3, 4, True), (4, 1, 200, True), (1, 7, 3, True), (4, 2, 4, True), (64, 3, 64, False), (20, 3, 40, False)],
