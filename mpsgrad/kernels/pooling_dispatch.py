@@ -102,17 +102,13 @@ MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
 BLOCKS_AT_ONCE = ((2, 1), (3, 2), (4, 2), (4, 3), (5, 2), (5, 3), (3, 1))
 """The same for eight channels and more. Larger windows are searched faster row by row."""
-COST_AT_ONCE = 1.2
-"""What a channel of windows of 3 x 3 taps at stride 1 takes where these are searched at once, if one takes 1 in two
-passes by simdgroups, whose lanes may have none, on CPUs with many registers. Measured."""
 RECORDED_BLOCKS = ((2, 1), (3, 1), (4, 3), (5, 3))
 """Those of which CPUs with few registers take what is recorded in the same kernel: others are as fast or faster."""
 CHANNELS_AT_ONCE, MOST_WINNERS_AT_ONCE = 512, 8192
 """Up to so many channels have tiles there, with so many winners in a row of windows: parts of pixels are short pieces
 that lie far apart. CPUs with few registers have ints, for they have no time to convert winners for each comparison."""
 ROWS_AT_STRIDE_1, ROWS_AT_ONCE = (4, 2, 1), (2, 1)
-"""They, and others those of 3 x 3 taps at stride 1, search so many rows of windows at once, where these share rows of
-taps, and as many as are left last."""
+"""So many rows of windows are searched at once, where these share rows of taps, and as many as are left last."""
 LARGEST_OF_HALVES_AT_ONCE = 4
 """Halves are converted for each tap, which larger windows are too many for."""
 MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
@@ -200,20 +196,14 @@ FEW_CHANNELS_FAMILY = ShaderFamily(
 def _family_at_once(size: int) -> ShaderFamily:
     def measured(numbers: Tunables) -> dict[str, Any]:
         strides = tuple(stride for taps, stride in BLOCKS_AT_ONCE if taps == size)
-        # Windows that share most of their taps are searched together on any CPU.
-        counts: tuple[tuple[int, ...], ...] = tuple(
-            ROWS_AT_STRIDE_1 if (size, stride) == (3, 1) else (1,) for stride in strides
-        )
-        winner = "uchar"
-        if not numbers.has_many_registers:
-            counts = tuple(_rows_at_once(size, stride) for stride in strides)
-            winner = "int"
-        recorded = () if numbers.has_many_registers else RECORDED_BLOCKS
+        has_many = numbers.has_many_registers
+        recorded = () if has_many else RECORDED_BLOCKS
         return {
             "strides": strides,
-            "counts_of_strides": counts,
+            "counts_of_strides": tuple(_rows_at_once(size, stride) for stride in strides),
+            "has_many_registers": has_many,
             "recorded_strides": tuple(stride for taps, stride in recorded if taps == size),
-            "winner": winner,
+            "winner": "uchar" if has_many else "int",
             **doubling(numbers),
         }
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
@@ -18,7 +17,6 @@ from mpsgrad.kernels.pooling_dispatch import (
     BLOCKS_AT_ONCE,
     CHANNELS_AT_ONCE,
     COLUMNS_OF_TAPS,
-    COST_AT_ONCE,
     DISJOINT_FAMILY,
     FEW_CHANNELS_FAMILY,
     GRADIENT_PARAMETERS,
@@ -208,7 +206,6 @@ class PoolingMaxGradient(PoolingGradient):
             channels < LEAST_CHANNELS_BY_BLOCKS
             or (metal_type == "half" and size > LARGEST_OF_HALVES_AT_ONCE)
             or (suits_simdgroups and width * height * channels * images >= ELEMENTS_BY_SIMDGROUPS)
-            or (numbers.has_many_registers and self._is_faster_in_two_passes(metal_type, channels))
             or not self._can_search_blocks(parameters, RECORDED_BLOCKS if is_recorded else BLOCKS_AT_ONCE)
         ):
             return False
@@ -222,13 +219,6 @@ class PoolingMaxGradient(PoolingGradient):
         shares = shares_of_images(self.device, images, height // (4 * size), channels, LEAST_CHANNELS_AT_ONCE)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, *shares)
         return True
-
-    def _is_faster_in_two_passes(self, metal_type: str, channels: int) -> bool:
-        """Whether simdgroups take less time for windows of 3 x 3 taps at stride 1 where there are many registers."""
-        if (self.kernel_width, self.stride_in_pixels_x) != (3, 1):
-            return False
-        at_once, by_simdgroups = (ceiling_divide(channels, each) * each for each in (8, 32))
-        return metal_type != "float" or COST_AT_ONCE * at_once >= by_simdgroups
 
     def _add_search_by_rows(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
