@@ -13,6 +13,7 @@ UNALIGNED = f"unaligned{RENAMED_SUFFIX}"
 UNALIGNED_READ = f"unaligned_read{RENAMED_SUFFIX}"
 CAST = f"cast{RENAMED_SUFFIX}"
 CONSTRUCT = f"construct{RENAMED_SUFFIX}"
+CONSTRUCT_ALL = f"construct_all{RENAMED_SUFFIX}"
 CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
 CHOOSE, ARM, ARM_OF_BFLOAT = (f"{name}{RENAMED_SUFFIX}" for name in ("choose", "arm", "arm_of_bfloat"))
 OTHERWISE = f"otherwise{RENAMED_SUFFIX}"

@@ -16,6 +16,7 @@ from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
 from mpsgrad.msl.library_marks import (
     CAST,
     CONSTRUCT,
+    CONSTRUCT_ALL,
     CONSTRUCT_ONE,
     CONVERT_OPERAND,
     COUNT,
@@ -109,10 +110,10 @@ class Rewriter:
 
 
 class _Declarator(NamedTuple):
-    """The place of a variable's name that its value, or several, follow in brackets."""
+    """The place of a variable's name that its value, or several, follow in brackets, and the function that makes it."""
 
     place: int
-    is_of_several: bool
+    making: str
 
 
 class _Pass:
@@ -316,14 +317,20 @@ class _Pass:
         text = token.text
         if self._text(index + 1) != "(" or self._text(index - 1) == "operator":
             for declarator in self._declarators(index + 1):
-                if declarator.is_of_several:
+                if declarator.making == CONSTRUCT:
                     self._bracketed[declarator.place] = (f"({self._backend.vector_cast(text)}(", "))")
+                elif declarator.making == CONSTRUCT_ALL:
+                    self._names.used.add(CONSTRUCT_ALL)
+                    self._bracketed[declarator.place] = (f"{CONSTRUCT_ALL}<{self._names.spelling(text)}>(", ")")
                 else:
                     self._names.used.add(f"make:{text}")
                     self._bracketed[declarator.place] = (f"make_{text}{RENAMED_SUFFIX}(", ")")
             return self._as(token, text, index)
         closing = matching(self._tokens, index + 1)
         arguments = split_commas(self._tokens[index + 2 : closing])
+        if self._text(closing - 1) == "...":
+            self._names.used.add(CONSTRUCT_ALL)
+            return self._as(token, f"{CONSTRUCT_ALL}<{self._names.spelling(text)}>", index)
         if len(arguments) > 1 or (arguments and self._text(closing - 1) == ","):
             self._unpack(arguments, index + 1)
             self._append(closing, ")")
@@ -447,15 +454,14 @@ class _Pass:
         """Notes the variables behind the type of the tokens from ``start`` to ``end``, in which ``name`` is that of
         what may be a vector."""
         is_vector = self._text(name) == "vec" or self._text(name) in self._types.vector_aliases
-        declarators = [each for each in self._declarators(end + 1) if is_vector or each.is_of_several]
+        declarators = [each for each in self._declarators(end + 1) if is_vector or each.making != CONSTRUCT_ONE]
         if not declarators:
             return
         dependent = "typename " if self._text(start - 1) == "typename" else ""
         written = f"<{dependent}{self._rewriter.text(self._tokens[start : end + 1])} >("
         for declarator in declarators:
-            making = CONSTRUCT if declarator.is_of_several else CONSTRUCT_ONE
-            self._names.used.add(making)
-            self._bracketed[declarator.place] = (making + written, ")")
+            self._names.used.add(declarator.making)
+            self._bracketed[declarator.place] = (declarator.making + written, ")")
 
     def _declarators(self, index: int) -> list[_Declarator]:
         """The variables ``v(a, b, ...)`` of a declaration whose type ends before ``index``, and that are no pointers to
@@ -474,10 +480,10 @@ class _Pass:
                     # A function, which others may follow.
                     break
                 values = split_commas(tokens[index + 2 : end])
-                is_of_several = len(values) > 1
-                if is_of_several or tokens[index - 1].text not in ("*", "&"):
+                making = _making(values)
+                if making != CONSTRUCT_ONE or tokens[index - 1].text not in ("*", "&"):
                     if values and are_values(values):
-                        found.append(_Declarator(index, is_of_several))
+                        found.append(_Declarator(index, making))
             elif tokens[index + 1].text not in (",", "=", "[", "{"):
                 break
             while index < len(tokens) and tokens[index].text not in (",", ";", ")", "}", ":"):
@@ -492,4 +498,11 @@ def _maker(arguments: Sequence[Sequence[Token]]) -> str | None:
     """The function that makes what may be a vector of ``arguments``; None if they are a function's parameters."""
     if not arguments or not are_values(arguments) or any(argument[0].text == "{" for argument in arguments):
         return None
+    return _making(arguments)
+
+
+def _making(arguments: Sequence[Sequence[Token]]) -> str:
+    """The function that makes what may be a vector of so many ``arguments``."""
+    if arguments and arguments[-1][-1].text == "...":
+        return CONSTRUCT_ALL
     return CONSTRUCT if len(arguments) > 1 else CONSTRUCT_ONE

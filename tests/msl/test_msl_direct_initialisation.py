@@ -66,3 +66,32 @@ def test_values_in_brackets_behind_names() -> None:
     out = run(LIBRARY + SOURCE, "made", np.zeros(len(WANTED), np.float32), np.float32([1, 2, 3, 4]), threads=1)[0]
     assert out.tolist() == WANTED
     compile_for_cuda(translate(LIBRARY + SOURCE, "cuda").source, "made.metal")
+
+
+PACKS = """
+template <typename... A> float4 named(A... a) { return float4(a...); }
+template <typename... A> float4 of_template(A... a) { return vec<float, 4>(a...); }
+template <typename... A> float4 declared(A... a) { float4 v((a + 1)...); return v; }
+template <typename T, typename... A> T made(A... a) { return T(a...); }
+template <typename T, typename... A> T variable(A... a) { T v(a...); return v; }
+template <typename T> struct Box { T v; template <typename... A> Box(A... a) : v(a...) {} };
+template <typename T, typename... A> T boxed(A... a) { return Box<T>(a...).v; }
+template <int... I> float total(thread const float (&v)[3]) { return ((v[I] * I) + ... + 0); }
+kernel void packs(device float4* out, device const float* x) {
+    float v[3] = {x[0], x[1], x[2]};
+    out[0] = named(x[0], 2, 3, 4) + named(x[0]);
+    out[1] = of_template(x[0], 2, 3, 4) + of_template(x[0]);
+    out[2] = declared(x[0], 2, 3, 4) + declared(x[0]);
+    out[3] = float4(made<float2>(x[0], 2), made<int>(x[1]), made<half2>(x[2]).y);
+    out[4] = float4(variable<float2>(x[0], 2), variable<int>(x[1]), variable<half2>(x[2]).y);
+    out[5] = float4(boxed<float2>(x[0], 2), boxed<int>(x[1]), boxed<half2>(x[2]).y) + made<float>();
+    out[6] = total<1, 2>(v);
+}
+"""
+
+
+def test_values_of_a_pack_in_brackets() -> None:
+    out = run(LIBRARY + PACKS, "packs", np.zeros((7, 4), np.float32), np.float32([8, 5.5, 6]), threads=1)[0]
+    whole, mixed = [16, 10, 11, 12], [8, 2, 5, 6]
+    assert out.tolist() == [whole, whole, [18, 12, 13, 14], mixed, mixed, mixed, [17.5] * 4]
+    compile_for_cuda(translate(LIBRARY + PACKS, "cuda").source, "packs.metal")

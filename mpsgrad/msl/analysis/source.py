@@ -562,7 +562,7 @@ class Source:
         return frozenset(variable.name for variable in self._template_values())
 
     def _template_values(self) -> Iterator[Variable]:
-        """The parameters of templates that are values of a scalar type."""
+        """The parameters of templates that are values of a scalar type, and packs of such."""
         for index in self.places("template"):
             if self.text(index + 1) != "<":
                 continue
@@ -576,8 +576,9 @@ class Source:
             start = index + 2
             for part in split_commas(self.tokens[start:close]):
                 read = read_type(self.tokens, start, start + len(part), self.aliases, {})
-                if read is not None and read[0].is_scalar and self.kind(read[1]) == IDENTIFIER:
-                    yield Variable(self.text(read[1]), read[1], read[0], index, last)
+                name = read[1] + (self.text(read[1]) == "...") if read is not None else start
+                if read is not None and read[0].is_scalar and self.kind(name) == IDENTIFIER:
+                    yield Variable(self.text(name), name, read[0], index, last)
                 start += len(part) + 1
 
     def _parameters(self, function: Function) -> Iterator[Variable]:

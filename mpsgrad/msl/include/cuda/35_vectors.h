@@ -304,6 +304,8 @@ template <typename V, typename T, int N, int... I> inline V whole_mtl(swizzle_mt
 
 //@ construct_mtl
 template <typename T, typename... A> inline T construct_mtl(const A &...a) { return T(a...); }
+//@ construct_all_mtl : construct_mtl
+template <typename T, typename... A> inline T construct_all_mtl(const A &...a) { return construct_mtl<T>(a...); }
 //@ construct_one_mtl
 template <typename T, typename A> inline T construct_one_mtl(const A &a) { return T(a); }
 

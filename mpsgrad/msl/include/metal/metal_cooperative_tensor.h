@@ -127,10 +127,9 @@ template <class element_mtl, class Extents, class Layout> struct cooperative_ten
       if (is_valid_element(i) && is_inside(destination, place)) destination.at(place) = typename Tensor::value_type(values[i]);
     }
   }
-  template <class Tensor> static bool is_inside(Tensor where, array<index_type, Extents::rank()> place) {
-    bool inside = true;
-    for (size_t k = 0; k < Extents::rank(); ++k) inside = inside && place[k] < index_type(where.get_extent(k));
-    return inside;
+  template <class Tensor> static bool is_inside(Tensor where, array<index_type, Extents::rank()> place) { return is_inside(where, place, typename Extents::dimensions()); }
+  template <class Tensor, size_t... I> static bool is_inside(Tensor where, array<index_type, Extents::rank()> place, dimensions_mtl<I...>) {
+    return ((place[I] < index_type(where.get_extent(I))) && ... && true);
   }
 };
 }

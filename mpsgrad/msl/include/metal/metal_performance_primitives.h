@@ -62,6 +62,9 @@ template <class element_mtl, class Extents, class Layout> struct operand<metal::
   thread element_mtl *at(int column, int row) { return all + row * Layout::columns() + column; }
 };
 
+template <class Tensor> struct is_cooperative : metal::false_type {};
+template <class element_mtl, class Extents, class Layout> struct is_cooperative<metal::cooperative_tensor<element_mtl, Extents, Layout>> : metal::true_type {};
+
 template <ulong Descriptor, class Scope, class... Options> class matmul2d {
  public:
   typedef Scope scope;
@@ -120,6 +123,36 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
     typedef typename sum_of_products<typename operand<Left>::value_type, typename operand<Right>::value_type>::type Sum;
     ushort of_thread = Layout::thread_index();
     int step_a = a.step(along_a), step_b = b.step(along_b);
+    if constexpr (!is_cooperative<Destination>::value && Scope::simdgroups() != 0 && rows() % 8 == 0 && columns() % 32 == 0 && !right_is_transposed()) {
+      // Neighbouring threads have neighbouring columns, of eight rows.
+      if (columns() <= column_end && b.step(0) == 1 && count > 0) {
+        int group = int(__metal_get_simdgroup_index_in_threadgroup() % Scope::simdgroups()), lane = int(__metal_get_thread_index_in_simdgroup());
+        for (int block = group; block < rows() / 8 * (columns() / 32); block += int(Scope::simdgroups())) {
+          int row = block / (columns() / 32) * 8, column = block % (columns() / 32) * 32;
+          if (row >= row_end) continue;
+          Sum sums[8] = {};
+          auto first = line(a, row, row_end, left_is_transposed()), second = line(a, row + 1, row_end, left_is_transposed());
+          auto third = line(a, row + 2, row_end, left_is_transposed()), fourth = line(a, row + 3, row_end, left_is_transposed());
+          auto fifth = line(a, row + 4, row_end, left_is_transposed()), sixth = line(a, row + 5, row_end, left_is_transposed());
+          auto seventh = line(a, row + 6, row_end, left_is_transposed()), eighth = line(a, row + 7, row_end, left_is_transposed());
+          auto right = b.at(column, 0);
+          for (int k = 0; k < count; ++k) {
+            int of_a = k * step_a;
+            Sum value = Sum(right[k * step_b + lane]);
+            sums[0] += Sum(first[of_a]) * value;
+            sums[1] += Sum(second[of_a]) * value;
+            sums[2] += Sum(third[of_a]) * value;
+            sums[3] += Sum(fourth[of_a]) * value;
+            sums[4] += Sum(fifth[of_a]) * value;
+            sums[5] += Sum(sixth[of_a]) * value;
+            sums[6] += Sum(seventh[of_a]) * value;
+            sums[7] += Sum(eighth[of_a]) * value;
+          }
+          for (ushort k = 0; k < 8; ++k) put(destination, k, column + lane, row + k, sums[k]);
+        }
+        return;
+      }
+    }
     if constexpr (Layout::has_squares()) {
       // Eight elements, four neighbours in each of two rows, share what they read.
       for (ushort i = 0; i < Layout::capacity(); i += 8) {

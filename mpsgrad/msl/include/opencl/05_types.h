@@ -270,6 +270,14 @@ template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
 };
 template <typename T, typename A> inline constexpr T construct_one_mtl(A a) { return constructor_mtl<T>::make(a); }
 
+//@ construct_all_mtl : construct_mtl construct_one_mtl
+// The same of all that a template's pack has.
+template <typename T, typename... A> inline constexpr T construct_all_mtl(A... a) {
+  if constexpr (sizeof...(A) == 0) return T();
+  else if constexpr (sizeof...(A) == 1) return construct_one_mtl<T>(a...);
+  else return construct_mtl<T>(a...);
+}
+
 //@ cast_mtl : construct_one_mtl
 // (float4)x, spelled cast_mtl<float4>()->*x: the operator ->* binds looser than a suffix and tighter than a product.
 template <typename T> struct cast_mtl { template <typename A> T operator->*(A a) const { return construct_one_mtl<T>(a); } };

@@ -187,7 +187,7 @@ inline bool simd_any(bool x) { return sub_group_non_uniform_any(x); }
 inline bool quad_all(bool x) { return sub_group_clustered_reduce_min((int)x, 4); }
 inline bool quad_any(bool x) { return sub_group_clustered_reduce_max((int)x, 4); }
 //@ simd_lane_mtl
-inline ushort simd_lane_mtl() { return (ushort)get_sub_group_local_id(); }
+inline ushort simd_lane_mtl() { return (ushort)lane_mtl(get_sub_group_local_id()); }
 //@ simd_group_mtl
 inline uint simd_group_mtl() { return sub_group_broadcast((uint)get_local_id(0) / 32, 0); }
 //@ simd_is_first
