@@ -137,28 +137,40 @@ THREADS_OF_EIGHTS = 32
 """Of the threadgroups of the kernels that take eights."""
 THREADGROUPS_OF_EIGHTS_PER_UNIT = 4
 """As far as there are elements for them: every core is to have work."""
+FEWEST_ELEMENTS_OF_THREADGROUP = 8192
+"""Of a CPU: to wake another thread takes as long as exponentials of so many, and longer than all else."""
 ELEMENTS_OF_LINE = 16
 """Of a CPU's caches. Results are written past these where they fill whole lines."""
 WHOLE_LINES = 64
 """Elements: shares of so many begin at a cache line where the first does."""
 
 
+def elements_per_threadgroup(count: int, compute_units: int, numbers: Tunables) -> int:
+    """How many of ``count`` elements that follow each other a threadgroup of a CPU has, in whole lines of its caches.
+
+    Of several threadgroups each core has as many.
+    """
+    units = max(1, compute_units)
+    threadgroups = max(1, min(count // FEWEST_ELEMENTS_OF_THREADGROUP, THREADGROUPS_OF_EIGHTS_PER_UNIT * units))
+    if threadgroups > units:
+        threadgroups -= threadgroups % units
+    return _whole_lines(min(-(-count // threadgroups), numbers.stream_elements))
+
+
 def elements_per_thread(count: int, compute_units: int, numbers: Tunables) -> int:
-    """How many of ``count`` elements that follow each other a thread of a CPU owns."""
-    threads = THREADS_OF_EIGHTS * THREADGROUPS_OF_EIGHTS_PER_UNIT * max(1, compute_units)
-    share = min(-(-count // threads), numbers.stream_elements // THREADS_OF_EIGHTS)
-    return -(-share // WHOLE_LINES) * WHOLE_LINES
+    """The same for a thread of ``THREADS_OF_EIGHTS``."""
+    return _whole_lines(-(-elements_per_threadgroup(count, compute_units, numbers) // THREADS_OF_EIGHTS))
 
 
-FEWEST_ELEMENTS_OF_THREAD = 8192
-"""Of a thread of a CPU that has exponentials to compute: to wake another takes as long."""
+def _whole_lines(elements: int) -> int:
+    return -(-elements // WHOLE_LINES) * WHOLE_LINES
 
 
 def rows_per_thread(rows: int, channels: int, compute_units: int, numbers: Tunables) -> int:
     """How many of ``rows`` of so many channels a thread of a CPU owns that is a threadgroup of its own."""
     share = -(-rows // (THREADGROUPS_OF_EIGHTS_PER_UNIT * max(1, compute_units)))
     most = numbers.stream_elements // channels
-    return max(1, min(max(share, FEWEST_ELEMENTS_OF_THREAD // channels), most))
+    return max(1, min(max(share, FEWEST_ELEMENTS_OF_THREADGROUP // channels), most))
 
 
 def are_lines(*elements: int) -> bool:

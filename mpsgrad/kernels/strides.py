@@ -17,7 +17,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels.divisor import DIVISOR, divisor
-from mpsgrad.kernels.pointwise import THREADGROUPS_OF_CLUSTER, WHOLE_LINES, are_lines, values_of_vector
+from mpsgrad.kernels.pointwise import THREADGROUPS_OF_CLUSTER, are_lines, elements_per_threadgroup, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
@@ -39,8 +39,6 @@ FEWEST_ELEMENTS_OF_FLAT = 1 << 18
 """Of a GPU: of fewer a thread takes one at a time, so that more of them are on their way."""
 ELEMENTS_OF_BLOCK = 1024
 """On CPUs: so many a thread spreads of each source that has fewer elements, in its nearest cache."""
-THREADS_OF_EIGHTS_PER_UNIT = 4
-"""Of a CPU that makes element by element: every core is to have work."""
 STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
 """Where an operand's elements lie: ``step`` is the stride of the run; ``inner`` and ``outer`` are of reduced axes."""
 EXTENTS = ParameterStruct(
@@ -226,7 +224,7 @@ def elementwise(
         walk, parts, threads = pixels_of_threads(axes, compute_units, numbers)
         walk = "blocks" if is_spread else walk
     elif device_family == "cpu":
-        share = _share(run.extent * rows, compute_units, numbers)
+        share = elements_per_threadgroup(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
         chunks = -(-run.extent // run_of_thread)
         parts = (chunks, run_of_thread, rows_of_thread, int(exceeds_caches))
@@ -250,12 +248,6 @@ def elementwise(
 def _whole(run: Axis, count: int) -> Axis:
     """``run`` with elements behind the last that make its extent a multiple of ``count``."""
     return Axis(-(-run.extent // count) * count, run.strides)
-
-
-def _share(count: int, compute_units: int, numbers: Tunables) -> int:
-    """How many of ``count`` elements a thread of a CPU has, in whole lines of its caches."""
-    share = min(-(-count // (THREADS_OF_EIGHTS_PER_UNIT * max(1, compute_units))), numbers.stream_elements)
-    return -(-share // WHOLE_LINES) * WHOLE_LINES
 
 
 def _is_spread(run: Axis, x: Axis, results: int) -> bool:
@@ -282,7 +274,8 @@ def pixels_of_threads(
     """The walk for short runs, what a thread has of them, and how many threads there are."""
     run, x, y, z, *_ = axes
     lines = y.extent * z.extent
-    pixels = -(-_share(run.extent * x.extent * lines, compute_units, numbers) // (run.extent * 8)) * 8
+    share = elements_per_threadgroup(run.extent * x.extent * lines, compute_units, numbers)
+    pixels = -(-share // (run.extent * 8)) * 8
     pixels_of_thread = x.extent if pixels > x.extent // 2 else pixels
     chunks = x.extent // pixels_of_thread
     pixels_of_thread = -(-x.extent // chunks)

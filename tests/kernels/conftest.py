@@ -1,4 +1,4 @@
-"""The shaders of GPUs, wherever the tests run."""
+"""The shaders of GPUs, wherever the tests run, and small images that threads share out as large ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import strides
+from mpsgrad.kernels import pointwise, strides
 
 
 @pytest.fixture(scope="class")
@@ -22,3 +22,13 @@ def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         patch.setattr(strides, "FEWEST_ELEMENTS_OF_FLAT", 128)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads_share_out_small_images() -> Iterator[None]:
+    """A threadgroup of a CPU has a few cache lines of an image at least, not as much as pays to wake a thread for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pointwise, "FEWEST_ELEMENTS_OF_THREADGROUP", pointwise.WHOLE_LINES)
+        strides.elementwise.cache_clear()
+        yield
+    strides.elementwise.cache_clear()
