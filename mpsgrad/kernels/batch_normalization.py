@@ -155,7 +155,7 @@ class BatchNormalization(NormalizationKernel[BatchNormalizationState]):
 
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
         state, index = name
-        return getattr(self, state).resource(index)
+        return getattr(self, state)._encode_buffer(index, command_buffer)
 
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
         owner = type(self).__name__

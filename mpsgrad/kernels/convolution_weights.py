@@ -227,7 +227,7 @@ class _WeightedKernel(BaseKernel):
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
         if isinstance(name, Packing):
             return self._packed.buffer(command_buffer, name)
-        return self._result_biases if isinstance(name, str) else self._parameters.resource(name)
+        return self._result_biases if isinstance(name, str) else self._parameters._encode_buffer(name, command_buffer)
 
     def _weights(self, image: Image, window: tuple[int, ...], edge_mode: EdgeMode) -> Weights:
         """What the shaders need to know, for images of the format of ``image``."""

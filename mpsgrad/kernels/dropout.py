@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -132,7 +132,7 @@ class DropoutGradientState(GradientState):
         return (self.snapshot, self._index, self._settings)
 
     @property
-    def _drawn_by(self) -> set[CommandBuffer] | None:
+    def _drawn_by(self) -> Sequence[CommandBuffer] | None:
         """The command buffers that write the mask, or None if it is not there."""
         return self._drawn.writers(self._images)
 

@@ -79,7 +79,7 @@ class _ImageNormalization(NormalizationKernel):
         return {index: self._gamma_and_beta.resource(index) for index in (0, 1)}
 
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
-        return self._gamma_and_beta.resource(name)
+        return self._gamma_and_beta._encode_buffer(name, command_buffer)
 
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
         self._gamma_and_beta._require_available(type(self).__name__, command_buffer)

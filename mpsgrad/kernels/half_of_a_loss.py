@@ -131,4 +131,4 @@ class HalfOfALoss(SettableLossProperties, BaseKernel):
 
 def given(*items: Any) -> tuple[Any, ...]:
     """Those of ``items`` that are not None."""
-    return tuple(item for item in items if item is not None)
+    return tuple([item for item in items if item is not None])

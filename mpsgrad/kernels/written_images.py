@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.kernels.values_of_images import ValuesOfImages
@@ -21,22 +21,26 @@ class WrittenImages:
         """Notes that ``command_buffer`` writes ``images``."""
         self._writers.set(command_buffer, images, command_buffer)
 
-    def writers(self, images: range) -> set[CommandBuffer] | None:
-        """The command buffers that write ``images``, or None if not all of them are written."""
-        found = set(self._writers.values(images))
-        if all(writer is not None and writer._takes_effect for writer in found):
-            return found  # type: ignore[return-value]
-        return None
+    def writers(self, images: range) -> Sequence[CommandBuffer] | None:
+        """The command buffers that write ``images``, each at least once, or None if not all of them are written."""
+        found = self._writers.values(images)
+        for writer in found:
+            if writer is None or not writer._takes_effect:
+                return None
+        return found  # type: ignore[return-value]
 
     def _written(self) -> list[range]:
         return [images for images, writer in self._writers.images() if writer._takes_effect]
 
     def __len__(self) -> int:
-        return sum(map(len, self._written()))
+        written = 0
+        for images, writer in self._writers.images():
+            if writer._takes_effect:
+                written += len(images)
+        return written
 
     def key(self, images: int) -> Hashable:
         """Equal for equal sets of written images; ``images`` is how many there can be."""
-        written = self._written()
-        if sum(map(len, written)) == images:
+        if len(self) == images:
             return images
-        return frozenset(image for part in written for image in part)
+        return frozenset(image for part in self._written() for image in part)
