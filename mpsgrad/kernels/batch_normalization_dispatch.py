@@ -65,6 +65,7 @@ from mpsgrad.kernels.pointwise import (
     chunked_rows,
     exceeds_caches,
     merge_pixels,
+    normalizes_past_caches,
     summing_pixels_per_row,
     values_of_vector,
 )
@@ -301,7 +302,7 @@ class _SimdgroupEncoder(Encoder):
         self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
     ) -> Streaming:
         work = self._work(names, layouts, adds_up=False)
-        exceeds = exceeds_caches(layouts[-1], len(layouts), tunables(self.device.tuning))
+        exceeds = normalizes_past_caches(layouts, tunables(self.device.tuning))
         parameters = self._parameters(
             work, pixels=self.batch_pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds
         )

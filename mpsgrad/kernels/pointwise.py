@@ -188,6 +188,11 @@ def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
     return images * bytes_of_floats(layout) > numbers.cached_bytes
 
 
+def normalizes_past_caches(layouts: Sequence[Layout], numbers: Tunables) -> bool:
+    """Whether what is normalized, the last of ``layouts``, is better written past the caches, which have the others."""
+    return len(layouts) * bytes_of_floats(layouts[-1]) > numbers.streamed_bytes_of_passes
+
+
 CHUNKED_ROWS: dict[str, str | ParameterStruct] = {
     "gradient": IMAGE_LAYOUT,
     "source": IMAGE_LAYOUT,

@@ -84,6 +84,15 @@ class Tunables:
         """
         return self.cached_bytes if self.has_many_registers else self.cached_bytes // 4 * 5
 
+    @property
+    def streamed_bytes_of_passes(self) -> int:
+        """As ``cached_bytes``, of kernels that normalize what they read before.
+
+        On CPUs with more registers the caches hold less than all images from one pass to the next if results come
+        between them.
+        """
+        return self.cached_bytes // 2 if self.has_many_registers else self.cached_bytes
+
     def with_number(self, name: str, value: int) -> Tunables:
         """These numbers but for ``name``; raises ``ValueError`` for one that it may not have."""
         return replace(self, **{name: value})

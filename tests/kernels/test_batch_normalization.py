@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import reference
 from mpsgrad.devices import Dispatch
-from mpsgrad.kernels import batch_normalization_at_once, batch_normalization_dispatch
+from mpsgrad.kernels import (
+    batch_normalization_at_once,
+    batch_normalization_dispatch,
+    batch_normalization_families,
+    group_normalization_dispatch,
+)
 from mpsgrad.kernels.batch_normalization_dispatch import (
     plan_at_once,
     plan_in_clusters,
@@ -38,7 +43,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
 
 
 @given(data=st.data())
@@ -227,6 +232,35 @@ def test_images_that_caches_do_not_hold_give_the_same_bits(neuron):
     np.testing.assert_array_equal(held.dx, not_held.dx)
     np.testing.assert_array_equal(held.state.gradient_for_gamma, not_held.state.gradient_for_gamma)
     check(case, held)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize("by_eights", [ALWAYS, WHERE_FEWER], ids=["few registers", "many registers"])
+@pytest.mark.parametrize("per_image", [False, True], ids=["batch", "instance"])
+def test_what_is_normalized_past_the_caches(per_image, by_eights):
+    """CPUs with many registers write results there if all images are more than half of what the caches hold."""
+    device, case = mg.default_device(), Case.draw((1, 40, 70, 64))
+    source, before, found = mg.Image.from_array(case.x), tunables(device.tuning), []
+    parameters = (group_normalization_dispatch if per_image else batch_normalization_families).PARAMETERS
+    try:
+        for cached_bytes in (1 << 20, 1 << 21, 1 << 22):
+            numbers = before.with_number("convolution_by_eights", by_eights)
+            set_tunables(device.tuning, numbers.with_number("cached_bytes", cached_bytes))
+            with mg.CommandBuffer() as commands:
+                if per_image:
+                    data = mg.InstanceNormalizationDataSource.from_arrays(case.gamma, case.beta)
+                    mg.InstanceNormalization(data).encode(commands, source)
+                else:
+                    kernel = case.kernel()
+                    state = kernel.result_state(source)
+                    encode_statistics(case, commands, state)
+                    kernel.encode(commands, source, batch_normalization_state=state)
+                constants = commands._dispatches[-1].buffers[-1]
+                found.append(bool(parameters.values_in(constants)["exceeds_caches"]))
+    finally:
+        set_tunables(device.tuning, before)
+    assert 1 << 20 < 2 * case.x.nbytes < 1 << 21
+    assert found == [True, by_eights == WHERE_FEWER, False]
 
 
 def test_automatic_encodes_equal_manual_ones():
