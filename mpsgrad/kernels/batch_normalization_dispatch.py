@@ -63,9 +63,8 @@ from mpsgrad.kernels.pointwise import (
     ChunkedRows,
     Layout,
     chunked_rows,
-    exceeds_caches,
+    exceed_caches_of_passes,
     merge_pixels,
-    normalizes_past_caches,
     summing_pixels_per_row,
     values_of_vector,
 )
@@ -266,7 +265,7 @@ class _SimdgroupEncoder(Encoder):
         by_eights = _has_whole_eights(work)
         is_plain = self.neuron.neuron_type is NeuronType.NONE
         partial = self._partial(work, 3 + len(self.slopes) if by_eights and not is_plain else 0)
-        exceeds = exceeds_caches(layouts[0], len(images), tunables(self.device.tuning))
+        exceeds = exceed_caches_of_passes(layouts, tunables(self.device.tuning))
         parameters = self._parameters(work, previous=previous, exceeds=exceeds)
         numbers = *self.numbers_of_channels, *self.slopes
         sums, threads = "normalization_gradient_sums", work.threads
@@ -302,7 +301,7 @@ class _SimdgroupEncoder(Encoder):
         self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
     ) -> Streaming:
         work = self._work(names, layouts, adds_up=False)
-        exceeds = normalizes_past_caches(layouts, tunables(self.device.tuning))
+        exceeds = exceed_caches_of_passes(layouts, tunables(self.device.tuning))
         parameters = self._parameters(
             work, pixels=self.batch_pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds
         )

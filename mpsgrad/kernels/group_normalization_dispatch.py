@@ -42,8 +42,8 @@ from mpsgrad.kernels.pointwise import (
     Layout,
     Operand,
     chunked_rows,
+    exceed_caches_of_passes,
     merge_pixels,
-    normalizes_past_caches,
     pieces,
     summing_pixels_per_row,
 )
@@ -359,7 +359,7 @@ class _WholePasses(_SimdgroupPasses):
 
     def _exceeds(self, layouts: Sequence[Layout]) -> bool:
         """Whether results are written past the caches, which takes whole lines of them."""
-        exceeds = normalizes_past_caches(layouts, tunables(self.device.tuning))
+        exceeds = exceed_caches_of_passes(layouts, tunables(self.device.tuning))
         return exceeds and self.channels % ELEMENTS_OF_LINE == 0
 
     def _pixels_of_row(self, layouts: Sequence[Layout]) -> int:

@@ -188,9 +188,9 @@ def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
     return images * bytes_of_floats(layout) > numbers.cached_bytes
 
 
-def normalizes_past_caches(layouts: Sequence[Layout], numbers: Tunables) -> bool:
-    """Whether what is normalized, the last of ``layouts``, is better written past the caches, which have the others."""
-    return len(layouts) * bytes_of_floats(layouts[-1]) > numbers.streamed_bytes_of_passes
+def exceed_caches_of_passes(layouts: Sequence[Layout], numbers: Tunables) -> bool:
+    """Whether images of floats with these ``layouts`` are more than caches keep of what is read again."""
+    return bytes_of_floats(*layouts) > numbers.cached_bytes_of_passes
 
 
 CHUNKED_ROWS: dict[str, str | ParameterStruct] = {

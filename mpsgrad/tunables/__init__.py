@@ -85,11 +85,10 @@ class Tunables:
         return self.cached_bytes if self.has_many_registers else self.cached_bytes // 4 * 5
 
     @property
-    def streamed_bytes_of_passes(self) -> int:
-        """As ``cached_bytes``, of kernels that normalize what they read before.
+    def cached_bytes_of_passes(self) -> int:
+        """As ``cached_bytes``, of kernels that read their images again, as normalizations do.
 
-        On CPUs with more registers the caches hold less than all images from one pass to the next if results come
-        between them.
+        On CPUs with more registers so many images are read in the order of memory, and results written past the caches.
         """
         return self.cached_bytes // 2 if self.has_many_registers else self.cached_bytes
 
