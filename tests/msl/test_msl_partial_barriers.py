@@ -261,6 +261,55 @@ def test_loops_may_have_different_lengths() -> None:
     np.testing.assert_array_equal(run("", body, np.zeros(LANES, np.float32), 0), before - (before > 1))
 
 
+# Functions that turn as often as they are told, and are told so by what only the thread knows: functions and a call.
+TURN = f"{{ int turns = 0; for (int k = a & 3; k > 0; k--) {{ {WAIT} turns++; }} return turns + (a > b ? 10 : 0); }}"
+OWN = "struct Turning { int a; int turn(int b) const " + TURN + " };\n"
+OBJECT = f"struct Turning {{ int operator()(int a, int b) const {TURN} }};\n"
+TURNING = {
+    "a template's type": (f"template <typename T> int turn(T a, int b) {TURN}", "turn<int>(a, 3)"),
+    "a template's number": (f"template <int N> int turn(int a, int b) {TURN}", "turn<2>(a, 3)"),
+    "a template in a namespace": (
+        f"namespace n {{ template <int N> int turn(int a, int b) {TURN} }}",
+        "n::turn<2>(a, 3)",
+    ),
+    "a template's template": (
+        f"template <int N> int of(int a, int b) {TURN} template <int N> int turn(int a) {{ return of<N>(a, N); }}",
+        "turn<3>(a)",
+    ),
+    "a member": (OWN, "0; Turning of; of.a = a; r = of.turn(3)"),
+    "a member of an initialised object": (OWN, "0; Turning of{a}; r = of.turn(3)"),
+    "a member of a temporary": (OWN, "Turning{a}.turn(3)"),
+    "a member through this": (OWN.replace("= a", "= this->a").replace("(a >", "(this->a >"), "Turning{a}.turn(3)"),
+    "a member set by a constructor": (
+        OWN.replace("int a;", "int a; Turning(int of) : a(of) {}"),
+        "0; Turning of(a); r = of.turn(3)",
+    ),
+    "an object": (OBJECT, "0; Turning turn; r = turn(a, 3)"),
+    "an object that is passed": (
+        OBJECT + "template <typename F> int apply(F turn, int a) { return turn(a, 3); }",
+        "apply(Turning(), a)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TURNING)
+def test_functions_are_told_what_differs(name: str) -> None:
+    functions, call = TURNING[name]
+    body = f"int a = t / 5, r = {call}; {WAIT} y[i] = r;"
+    source = f"{HEAD}{functions}\nkernel void f({PARAMETERS}) {{\n{body}\n}}\n"
+    translated = translate(source, "opencl", launch="row", definitions={"__METAL_VERSION__": "320"}).source
+    assert "any_thread_mtl" in translated
+    told = np.arange(LANES) // 5
+    turned = run(f"{functions}\n", body, np.zeros(LANES, np.float32), 0)
+    np.testing.assert_array_equal(turned, told % 4 + 10 * (told > 3))
+
+
+def test_members_of_classes_are_the_same_for_all_threads() -> None:
+    functions = f"struct Turning {{ static constant constexpr int a = 3; int turn(int b) const {TURN} }};\n"
+    source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{ Turning of; y[i] = of.turn(3); }}\n"
+    assert "any_thread_mtl" not in translate(source, "opencl", launch="row").source
+
+
 def test_choices_may_hold_barriers() -> None:
     body = (
         f"threadgroup float s[64]; s[t] = x[i]; {WAIT} float r = 0; if (t < 32) {{ r = s[t + 32]; {WAIT} s[t] = r + 1;"
@@ -393,6 +442,7 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         f"if (i >= n) return; switch (n) {{ case 0: float r; {WAIT} case 1: r = 2; y[i] = r; }}",
         f"if (i >= n) return; float a[2][2] = {{{{1, 2}}}}; for (float v : a[t & 1]) {{ {WAIT} y[i] += v; }}",
         f"auto wait = [&](float v) {{ if (v > 0) {{ {WAIT} return v; }} return x[0]; }}; y[i] = wait(x[i]);",
+        f"struct Own {{ Own(float v) {{ if (v > 0) {{ {WAIT} }} }} }}; Own own(x[i]);",
     ],
 )
 def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:
@@ -400,6 +450,15 @@ def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:
     with pytest.raises(ShaderError, match="only some threads may come to a barrier") as caught:
         mg.compile(source, language_version="3.2")
     assert caught.value.line == 13
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="GPUs do not wait for threads that have returned")
+def test_functions_with_barriers_that_templates_are_given_are_refused() -> None:
+    functions = f"int turn(int a, int b) {TURN} template <int (*F)(int, int)> int apply(int a) {{ return F(a, 3); }}"
+    source = f"{HEAD}{functions}\nkernel void f({PARAMETERS}) {{\ny[i] = apply<turn>(t);\n}}"
+    with pytest.raises(ShaderError, match="only some threads may come to a barrier") as caught:
+        mg.compile(source)
+    assert caught.value.line == 6
 
 
 def test_steps_of_loops_beside_bfloats() -> None:

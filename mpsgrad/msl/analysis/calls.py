@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Function, Source, Variable
 from mpsgrad.msl.program import ADDRESS_SPACES
-from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle
 
 _CLOSING = (")", "]", "}")
 _NO_OBJECTS = frozenset(
@@ -128,6 +128,15 @@ def name_place(function: Function) -> int:
 def _holds(function: Function, places: list[int]) -> bool:
     first = bisect_left(places, function.body_open)
     return first < len(places) and places[first] < function.body_close
+
+
+def opening_of_call(source: Source, index: int) -> int:
+    """The bracket that opens behind the name at ``index`` and its template arguments, or -1 if none does."""
+    opening = index + 1
+    if source.text(opening) == "<":
+        close = matching_angle(source.tokens, opening, certain=True)
+        opening = len(source.tokens) if close is None else close + 1
+    return opening if source.text(opening) == "(" else -1
 
 
 def functions_meant(source: Source, index: int) -> list[Function]:

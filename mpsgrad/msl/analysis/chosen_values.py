@@ -66,7 +66,7 @@ def _takes_long(source: Source, place: int) -> bool:
         return source.text(place + 1) == "(" and source.kind(place) == IDENTIFIER
     variable = source.variable(text, place)
     if variable is not None:
-        return variable.is_reference or variable.first in _classes(source) or source.text(place + 1) == "("
+        return variable.is_reference or variable.first in source.starts_of_classes or source.text(place + 1) == "("
     if source.text(place + 1) not in ("(", "<"):
         return False
     kind = built_in(text)
@@ -78,7 +78,3 @@ def _takes_long(source: Source, place: int) -> bool:
     given = expressions_of(source).type_of(place + 2, source.close(place + 1))
     return given is None or given.base in FLOATS
 
-
-def _classes(source: Source) -> frozenset[int]:
-    """Where classes' bodies begin, and with them what their members' names mean."""
-    return source.keep(_classes, lambda: frozenset(body[0] for each in source.struct_bodies.values() for body in each))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from mpsgrad.msl.analysis.calls import reaching, returns_of
+from mpsgrad.msl.analysis.calls import opening_of_call, reaching, returns_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
@@ -20,6 +20,7 @@ from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 
 BARRIER = "threadgroup_barrier"
+_OF_CLASSES = frozenset({"static", "constexpr"})
 _STEPS = frozenset({"++", "--"})
 _ATOMIC_RESULTS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_is_", "simd_shuffle", "simd_prefix")
 
@@ -128,7 +129,7 @@ class _Divergence:
                     variable = self._source.variable(parameter.name, kernel.body_open)
                     if variable is not None:
                         self._differs.add(variable.place)
-        for function in self._source.lambdas:
+        for function in [*self._source.lambdas, *filter(self._may_be_called_unseen, self._source.functions)]:
             for start, end in self._source.arguments(function.opening):
                 for index in range(start, end):
                     variable = self._source.variable(self._source.text(index), function.body_open)
@@ -144,6 +145,15 @@ class _Divergence:
                     self._differ(assignment.value) or self._is_for_some(assignment.place)
                 ):
                     self._differs.add(assignment.target)
+
+    def _may_be_called_unseen(self, function: Function) -> bool:
+        """Whether the function has no name that it is called by, or is passed on by its name."""
+        source = self._source
+        if function.kernel is not None or not self._waiting.calls(function.body_open, function.body_close):
+            return False
+        if function.name in (")", function.owner):
+            return True
+        return any(opening_of_call(source, index) < 0 for index in source.places(function.name))
 
     def _disagree(self, choice: _Choice) -> bool:
         """Whether threads may go different ways at ``choice``: by its condition, or by jumps out of a loop."""
@@ -191,9 +201,17 @@ class _Divergence:
             if source.text(index).startswith(_ATOMIC_RESULTS):
                 return None
             variable = source.variable(source.text(index), index)
+            if source.text(index) == "this" or variable is not None and self._is_of_object(variable):
+                return None
             if variable is not None:
                 found.add(variable.place)
         return frozenset(found)
+
+    def _is_of_object(self, variable: Variable) -> bool:
+        """Whether the variable is a member, of which each object has its own."""
+        source = self._source
+        words = source.words_before(variable.place, ":")
+        return variable.first in source.starts_of_classes and _OF_CLASSES.isdisjoint(words)
 
     # What decides, in functions that come to a barrier.
 
@@ -272,8 +290,8 @@ class _Divergence:
         source = self._source
         for name, functions in source.functions_by_name.items():
             for index in self._places(name):
-                opening = index + 1
-                if source.text(opening) != "(":
+                opening = opening_of_call(source, index)
+                if opening < 0:
                     continue
                 whole = (opening + 1, source.close(opening))
                 for function in functions:

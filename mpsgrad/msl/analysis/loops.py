@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
+from mpsgrad.msl.analysis.calls import opening_of_call
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import Range
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
 from mpsgrad.msl.program import SHARED_SPACES
-from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token, matching_angle
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token
 
 _CONSTANT = frozenset({"const", "constexpr", "constant"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
@@ -350,10 +351,8 @@ class Loops:
         for function in source.functions:
             parameters = source.arguments(function.opening) if function.kernel is None else []
             for index in source.places(function.name) if parameters else ():
-                opening = index + 1
-                if source.text(opening) == "<":
-                    opening = (matching_angle(source.tokens, opening, certain=True) or index) + 1
-                if source.text(opening) != "(" or not source.in_body(index):
+                opening = opening_of_call(source, index)
+                if opening < 0 or not source.in_body(index):
                     continue
                 for (_, end), (first, last) in zip(parameters, source.arguments(opening), strict=False):
                     names = [place for place in range(first, last) if source.kind(place) == IDENTIFIER]

@@ -557,6 +557,11 @@ class Source:
         return variables[position] if position >= 0 else None
 
     @cached_property
+    def starts_of_classes(self) -> frozenset[int]:
+        """Where the bodies of classes begin, from where on the names of their members mean them."""
+        return frozenset(start for bodies in self.struct_bodies.values() for start, *_ in bodies)
+
+    @cached_property
     def template_values(self) -> frozenset[str]:
         """The names of the parameters of templates that are values."""
         return frozenset(variable.name for variable in self._template_values())

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mpsgrad.msl.analysis.calls import functions_meant, is_lambda, places_of_names, reaching
+from mpsgrad.msl.analysis.calls import functions_meant, is_lambda, opening_of_call, places_of_names, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.instrument.tree import NotUnderstood
 from mpsgrad.msl.partial_barriers.declared_conditions import without_declared_conditions
 from mpsgrad.msl.partial_barriers.statements import ACTIVE, BodyWriter
-from mpsgrad.msl.tokens import Token, error, made_at, matching_angle
+from mpsgrad.msl.tokens import Token, error, made_at
 
 __all__ = ["with_whole_barriers", "without_declared_conditions"]
 
@@ -65,6 +65,9 @@ class _Program:
         source = self.source
         changed = [each for each in self.changed.values() if each.kernel is None]
         heads = {each.opening - 1: each for each in source.functions}
+        for index in source.places(*{each.name for each in changed} - {")"}):
+            if opening_of_call(source, index) < 0 and not set(functions_meant(source, index)).isdisjoint(changed):
+                raise NotUnderstood(index)
         return {
             index
             for index in places_of_names(source, changed)
@@ -127,10 +130,7 @@ class _Program:
 
     def opening(self, name: int) -> int:
         """The bracket behind the name of a function with its template arguments."""
-        opening = name + 1
-        if self.source.text(opening) == "<":
-            close = matching_angle(self.source.tokens, opening, certain=True)
-            opening = len(self.source.tokens) if close is None else close + 1
-        if self.source.text(opening) != "(":
+        opening = opening_of_call(self.source, name)
+        if opening < 0:
             raise NotUnderstood(name)
         return opening
