@@ -16,9 +16,10 @@ from mpsgrad.tunables import tunables
 
 LANES = 32
 PACK_ROWS = 16
-THREADS = 256
-MANY_SPLITS = 16
-"""From so many partial sums on, the simdgroups of a threadgroup add them up together."""
+THREADS, MOST_THREADS = 256, 1024
+MANY_SPLITS, VERY_MANY_SPLITS = 16, 256
+"""From so many partial sums on, the simdgroups of a threadgroup add them up together, and those of a large one.
+Measured on an H200."""
 FEWEST_VALUES_OF_FOURS = 1 << 20
 """Fewer values of partial sums are added up by a thread each: too few threads would have four. Measured on an H200."""
 HALVES_AT_ONCE = 8
@@ -60,7 +61,7 @@ COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="
 FAMILY = ShaderFamily(
     "convolution_parameters",
     (PACK_AXIS, PACK_PARAMETERS, SUM_PARAMETERS, COPY_PARAMETERS),
-    {"threads": THREADS, "pack_rows": PACK_ROWS, "packs": 1},
+    {"threads": THREADS, "most_threads": MOST_THREADS, "pack_rows": PACK_ROWS, "packs": 1},
     measured=lambda numbers: {"sum_rows": numbers.convolution_sums_per_thread},
     dtypes=("float",),
 )
@@ -93,7 +94,8 @@ def sum_of_splits(
     Weights and biases that it ``has_fours`` of are whole fours each.
     """
     if has_many_threads and splits >= MANY_SPLITS:
-        return "sum_of_many_splits", -(-count // LANES)
+        kernel = "sum_of_very_many_splits" if splits >= VERY_MANY_SPLITS else "sum_of_many_splits"
+        return kernel, -(-count // LANES)
     if has_many_threads and has_fours and count >= FEWEST_VALUES_OF_FOURS:
         return "sum_of_few_splits_in_fours", -(-count // (4 * THREADS))
     if has_many_threads:

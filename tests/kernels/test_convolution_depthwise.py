@@ -91,9 +91,10 @@ def test_random_depthwise_layers(layer):
     check_against_the_references(layer, runs=2)
 
 
-@pytest.mark.parametrize("channels", [8, 37])
-def test_many_splits_of_a_weight_gradient(channels, monkeypatch):
+@pytest.mark.parametrize(("channels", "very_many"), [(8, 1 << 10), (37, 2)])
+def test_many_splits_of_a_weight_gradient(channels, very_many, monkeypatch):
     monkeypatch.setattr(convolution_packing, "MANY_SPLITS", 2)
+    monkeypatch.setattr(convolution_packing, "VERY_MANY_SPLITS", very_many)
     monkeypatch.setattr(convolution_depthwise, "THREADGROUPS_PER_UNIT", 64)
     monkeypatch.setattr(convolution_depthwise_weights, "THREADGROUPS_PER_UNIT", {3: 64})
     layer = make((19, 20), channels, channels, (3, 3), padding=(1, 1), groups=channels, images=3)
@@ -103,7 +104,8 @@ def test_many_splits_of_a_weight_gradient(channels, monkeypatch):
     state = kernel.result_state(source, destination_image=gradient)
     commands = mg.CommandBuffer()
     gradient_kernel.encode(commands, gradient, source, state)
-    assert "sum_of_many_splits" in [d.function.name for d in commands._dispatches]
+    name = "sum_of_very_many_splits" if very_many == 2 else "sum_of_many_splits"
+    assert name in [d.function.name for d in commands._dispatches]
     commands.commit()
     layer.check_state(state)
     with mg.CommandBuffer() as commands:
