@@ -121,6 +121,7 @@ share is then worth more than what they read. Measured on an H200."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
+    "row_widths": (),
     "column_rows": COLUMN_ROWS,
     "largest_recorded_window": LARGEST_RECORDED_WINDOW,
     "is_for_large_windows": False,
@@ -255,6 +256,17 @@ DISJOINT_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
+ROW_WIDTHS, MOST_FEW_THREADS = range(4, 9), 1 << 17
+"""So few threads of a GPU have all taps of a row of so many on their way together; more hide that they wait, and take
+longer with the registers that it needs. Measured on an H200."""
+FEW_THREADS_FAMILY = ShaderFamily(
+    "pooling_max_of_few_threads",
+    _STRUCTS,
+    {**_CONSTANTS, "row_widths": ROW_WIDTHS},
+    template="pooling_max",
+    ahead_of_time=False,
+    device_families=("gpu",),
+)
 COLUMN_WINDOWS, FEWEST_THREADS_OF_COLUMNS = 4, 1 << 15
 """A thread of a GPU owns so many windows below each other at stride 1, where that leaves so many threads."""
 SIZES_OF_COLUMNS = {"max": (2, 3, 4, 5, 7), "average": (3, 4, 5, 7), "l2_norm": (3, 4, 5, 7)}
@@ -320,7 +332,8 @@ def add_dispatch(
         parameters["blocks_y"] = size[1]
         function = of_columns.function(device, f"{name}_of_columns_{taps_x}x{taps_y}_by_{walk}", metal_type)
     else:
-        function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
+        family = FEW_THREADS_FAMILY if _has_few_threads(name, walk, parameters) else family_of(FAMILIES, name)
+        function = family.function(device, f"{name}_by_{walk}", metal_type)
     threads = threads_of(walk, parameters["destination"], *size)
     packed = struct.pack(**parameters, **divisors_of(walk, parameters["destination"], *size))
     command_buffer.add_dispatch(
@@ -338,6 +351,16 @@ def _family_of_columns(name: str, walk: str, parameters: dict[str, Any]) -> Shad
     *_, width, height, _, _ = parameters["destination"]
     threads = threads_of(walk, parameters["destination"], width, ceiling_divide(height, COLUMN_WINDOWS))
     return family if threads >= FEWEST_THREADS_OF_COLUMNS and _are_all_inside(parameters) else None
+
+
+def _has_few_threads(name: str, walk: str, parameters: dict[str, Any]) -> bool:
+    """Whether the kernel ``name`` is to be that of few threads of a GPU, which wait for the taps of wide windows."""
+    takes_rows = name in _KERNELS_OF_COLUMNS["max"] and walk in ("element", "element2", "element4")
+    return (
+        takes_rows
+        and parameters["window"][0] in ROW_WIDTHS
+        and threads_of(walk, parameters["destination"]) <= MOST_FEW_THREADS
+    )
 
 
 def _are_all_inside(parameters: dict[str, Any]) -> bool:

@@ -890,6 +890,21 @@ class TestOneThreadForEachElement:
     def test_windows_with_more_taps_than_a_byte_counts(self, channels, dtype):
         check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 1, 1, 1, 1, 8, 8, 4, 3), channels, "zero", dtype)
 
+    @pytest.mark.parametrize("width", pooling_dispatch.ROW_WIDTHS)
+    @pytest.mark.parametrize("channels", [5, 6, 8])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("most", [pooling_dispatch.MOST_FEW_THREADS, 0], ids=["few threads", "many"])
+    def test_rows_of_taps_on_their_way_together(self, width, channels, dtype, most, monkeypatch):
+        monkeypatch.setattr(pooling_dispatch, "MOST_FEW_THREADS", most)
+        chosen, has_few_threads = [], pooling_dispatch._has_few_threads
+        monkeypatch.setattr(
+            pooling_dispatch, "_has_few_threads", lambda *of: chosen.append(has_few_threads(*of)) or chosen[-1]
+        )
+        geometry = WindowGeometry(19, 11, width, 3, 3, 2, 1, 1, 1, 1, (18 - width) // 3 + 2, 5)
+        check_gradient_of(MAX, geometry, channels, "clamp", dtype)
+        # The gradient reads no taps.
+        assert sum(chosen) == (len(chosen) - 1 if most else 0)
+
 
 @pytest.fixture(scope="class")
 def few_elements_by_turns():
