@@ -21,6 +21,12 @@ _LONGEST = 16
 
 def integer_value(tokens: Sequence[Token], place: Token, constants: Mapping[str, int] | None = None) -> int:
     """The value of an integer constant expression of literals, operators, known constants and casts to ``int``."""
+    question = next((at for at, token in enumerate(tokens) if token.text == "?"), None)
+    colon = next((at for at in range(len(tokens) - 1, 0, -1) if tokens[at].text == ":"), None)
+    if question is not None and colon is not None and question < colon:
+        is_first = integer_value(tokens[:question], place, constants) != 0
+        chosen = tokens[question + 1 : colon] if is_first else tokens[colon + 1 :]
+        return integer_value(chosen, place, constants)
     words = []
     index = 0
     while index < len(tokens):

@@ -1,4 +1,4 @@
-"""Constructors that are defaulted for objects in several address spaces: ``Slot() threadgroup = default;``."""
+"""Constructors and assignments that are defaulted in several address spaces: ``Slot() threadgroup = default;``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def one_default_constructor(tokens: list[Token], spellings: Mapping[str, str]) -
     """``tokens`` with one such constructor for each address space that the target, which spells them so, tells apart.
 
     It has no constants whose constructors differ, so those of ``constant`` count as those of ``device``; one without an
-    address space is that of threads.
+    address space is that of threads. Where it tells none apart, there is one of those, too, that copy an object.
     """
     if not any(token.text == "default" for token in tokens):
         return tokens
@@ -25,6 +25,12 @@ def one_default_constructor(tokens: list[Token], spellings: Mapping[str, str]) -
         seen = {spellings["thread"]} if _has_plain_one(tokens, opening, closing, name) else set()
         for start, space in _defaulted(tokens, opening, closing, name):
             spelling = spellings[tokens[space].text].removeprefix("const").strip()
+            head = " ".join(token.text for token in tokens[start:space] if token.text not in ADDRESS_SPACES)
+            if not head.endswith("( )"):
+                if not spelling and head in seen:
+                    dropped.update(range(start, space + 1 + len(_DEFAULTED)))
+                seen.add(head)
+                continue
             if spelling in seen:
                 dropped.update(range(start, space + 1 + len(_DEFAULTED)))
             elif not spelling:
@@ -36,7 +42,8 @@ def one_default_constructor(tokens: list[Token], spellings: Mapping[str, str]) -
 
 
 def _defaulted(tokens: Sequence[Token], opening: int, closing: int, name: str) -> Iterator[tuple[int, int]]:
-    """Where the default constructors of the class ``name`` begin that are defaulted, and their address spaces."""
+    """Where the constructors and assignments of the class ``name`` begin that are defaulted, and their address
+    spaces."""
     for space in range(opening + 1, closing):
         if tokens[space].text not in ADDRESS_SPACES or tokens[space - 1].text != ")":
             continue
@@ -45,7 +52,7 @@ def _defaulted(tokens: Sequence[Token], opening: int, closing: int, name: str) -
             start -= 1
         behind = [token.text for token in tokens[space + 1 : space + 1 + len(_DEFAULTED)]]
         words = [token.text for token in tokens[start:space]]
-        if behind == _DEFAULTED and name in words and words[-2:] == ["(", ")"]:
+        if behind == _DEFAULTED and name in words:
             yield start, space
 
 

@@ -28,7 +28,6 @@ _REASONS = {
         discard_fragment dfdx dfdy fwidth simd_is_helper_thread quad_is_helper_thread get_num_samples
         get_sample_position
     """,
-    "a list in braces can make objects, but be none": "initializer_list",
 }
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 # What C and C++ have as words for types and Metal has not.

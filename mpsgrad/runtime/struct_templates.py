@@ -19,11 +19,15 @@ class _Template(NamedTuple):
 
 
 def with_instances(tokens: list[Token], written: list[Token]) -> tuple[list[Token], list[Token]] | None:
-    """``tokens`` with a struct for each ``Name<arguments>`` in the type ``written``, and in these, and the type with
-    the names of those; None if there is none, or where the template has bases, packs or specialisations."""
+    """``tokens`` with a struct for each ``Name<arguments>`` in the type ``written``, in these and in structs that are
+    no templates, and the type with the names of those; None if there is none, or where the template has bases, packs
+    or specialisations."""
     made = _Instances(tokens)
     kind = made.replaced(written)
-    return (tokens + made.structs, kind) if kind is not None and made.structs else None
+    if kind is None:
+        return None
+    others = made.with_named_members(tokens)
+    return (others + made.structs, kind) if made.structs else None
 
 
 def _name(parameter: list[Token]) -> Token:
@@ -87,6 +91,26 @@ class _Instances:
                 return None
             output[-1] = token.replaced(name)
             index = close + 1
+        return output
+
+    def with_named_members(self, tokens: list[Token]) -> list[Token]:
+        """``tokens`` with the names of structs for such types in the bodies of structs that are no templates."""
+        if not self._templates:
+            return tokens
+        output: list[Token] = []
+        index = 0
+        while index < len(tokens):
+            token = tokens[index]
+            end = index + 1
+            if token.text == "template" and end < len(tokens) and tokens[end].text == "<":
+                while end < len(tokens) and tokens[end].text not in ("{", ";"):
+                    end += 1
+                end = matching(tokens, end) + 1 if end < len(tokens) and tokens[end].text == "{" else end
+            is_body = token.text == "{" and index > 1 and tokens[index - 2].text in ("struct", "class")
+            if is_body:
+                end = matching(tokens, index) + 1
+            output += (self.replaced(tokens[index:end]) if is_body else None) or tokens[index:end]
+            index = end
         return output
 
     def _instance(self, token: Token, arguments: list[list[Token]]) -> str | None:

@@ -333,8 +333,10 @@ class Source:
                 continue
             known[name] = {}
             for variable in self.declarations_between(start, end, depth_limit=True):
-                # Functions are declared like variables with a value in round brackets, which members cannot have.
-                if self.text(variable.place + 1) != "(" and not self._is_static(variable.place):
+                # Functions are declared like variables with a value in round brackets, which members cannot have, and
+                # ``operator[]`` like an array.
+                is_function = self.text(variable.place + 1) == "(" or variable.name == "operator"
+                if not is_function and not self._is_static(variable.place):
                     known[name][variable.name] = (variable.type, variable.extents)
         return known
 

@@ -50,6 +50,23 @@ template <typename T, size_t N> struct array {
   constexpr bool empty() const { return N == 0; }
 };
 
+//@ initializer_list
+// A copy of what stands in braces.
+template <typename T> struct initializer_list {
+  enum : size_t { MOST = 32 };
+  T values_mtl[MOST];
+  size_t count_mtl;
+  initializer_list() : count_mtl(0) {}
+  template <typename... A> initializer_list(T first, A... others) : values_mtl{first, others...}, count_mtl(1 + sizeof...(A)) {
+    static_assert(sizeof...(A) < MOST, "an initializer_list has up to 32 elements here");
+  }
+  const T *begin() const { return values_mtl; }
+  const T *end() const { return values_mtl + count_mtl; }
+  T *begin() { return values_mtl; }
+  T *end() { return values_mtl + count_mtl; }
+  size_t size() const { return count_mtl; }
+};
+
 //@ packed_vector_mtl packed_vec : construct_mtl components_mtl swizzle_mtl lift_mtl in_each_space_mtl
 template <typename T, int N> struct packed_storage_mtl;
 template <typename T> struct packed_storage_mtl<T, 2> {
