@@ -102,6 +102,9 @@ with few registers, whose sums are of parts of these: parts of rows are what cac
 KEPT_BYTES, FEWEST_CHANNELS_OF_BLOCK = 4 << 20, 64
 """On CPUs: of the images that a thread makes all passes over; threads share one only if there are fewer than cores, and
 then have so many channels each: caches read more than a thread's part of a shorter row, and two write to its lines."""
+FEWEST_CHANNELS_IN_BLOCKS, BLOCKS_OF_LONG_PIXELS = 1024, 4
+"""On CPUs with more registers pixels that take a page of memory are gone through in so many blocks of their channels:
+what is kept of these stays in the nearest cache."""
 
 FAMILY = ShaderFamily(
     "group_normalization",
@@ -334,7 +337,16 @@ class _WholePasses(_SimdgroupPasses):
         if 4 * len(operands) * self.pixels * self.channels > KEPT_BYTES:
             return 0
         wanted = -(-self.device.compute_units // self.images)
-        return max(1, min(wanted, self.groups, self.channels // FEWEST_CHANNELS_OF_BLOCK))
+        blocks = max(1, min(wanted, self.groups, self.channels // FEWEST_CHANNELS_OF_BLOCK))
+        return max(blocks, self._blocks_of_long_pixels())
+
+    def _blocks_of_long_pixels(self) -> int:
+        """Into how many blocks of whole groups and whole cache lines the channels of pixels are cut that are long."""
+        has_many_registers = tunables(self.device.tuning).has_many_registers
+        if not has_many_registers or self.channels < FEWEST_CHANNELS_IN_BLOCKS or self.channels % ELEMENTS_OF_LINE:
+            return 1
+        whole = math.gcd(self.groups, self.channels // ELEMENTS_OF_LINE)
+        return max(blocks for blocks in range(1, BLOCKS_OF_LONG_PIXELS + 1) if whole % blocks == 0)
 
     def _add_for_blocks(
         self,

@@ -15,7 +15,7 @@ import mpsgrad as mg
 from mpsgrad import archive, functional, reference
 from mpsgrad.kernels import group_normalization_dispatch
 from mpsgrad.testing import FencedImage, assert_within, batch_sizes, channel_formats, error_bound, values
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import WHERE_FEWER, set_tunables, tunables
 
 EPS = float(np.finfo(np.float32).eps)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -201,6 +201,29 @@ def test_images_that_caches_do_not_hold_give_the_same_bits(groups, shape):
         set_tunables(device.tuning, before)
     for held, not_held in zip(*found, strict=True):
         np.testing.assert_array_equal(held, not_held)
+    check(case)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(("channels", "groups", "blocks"), [(1024, None, 4), (1200, 30, 3), (1536, 2, 2), (1040, 5, 1)])
+def test_long_pixels_are_cut_into_blocks_of_the_same_bits(channels, groups, blocks, monkeypatch):
+    """Where CPUs have many registers: into such of whole groups and whole cache lines."""
+    case, device = Case.draw((3, 5, 6, channels), groups), mg.default_device()
+    before, found = tunables(device.tuning), []
+    try:
+        set_tunables(device.tuning, before.with_number("convolution_by_eights", WHERE_FEWER))
+        for most in (group_normalization_dispatch.BLOCKS_OF_LONG_PIXELS, 1):
+            monkeypatch.setattr(group_normalization_dispatch, "BLOCKS_OF_LONG_PIXELS", most)
+            monkeypatch.setattr(device, "compute_units", 2)
+            y, dx, state = run(case)
+            found.append((y, dx, state.gradient_for_gamma, state.gradient_for_beta))
+            with mg.CommandBuffer() as commands:
+                case.kernel().encode(commands, mg.Image.from_array(case.x))
+                assert commands._dispatches[-1].threadgroups == 3 * min(blocks, most)
+    finally:
+        set_tunables(device.tuning, before)
+    for cut, whole in zip(*found, strict=True):
+        np.testing.assert_array_equal(cut, whole)
     check(case)
 
 
