@@ -9,22 +9,25 @@ from __future__ import annotations
 import itertools
 import math
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache as once
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices.contract import LARGEST_THREADGROUP, CompileOptions, Extents, require_constants
+from mpsgrad.devices.contract import LARGEST_THREADGROUP, Extents, require_constants
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import DeviceError
 from mpsgrad.geometry import ceiling_divide
-from mpsgrad.msl import KernelSignature
+from mpsgrad.msl import KernelSignature, Launch, Translation
 from mpsgrad.msl.instrument import Instrumentation
+
+if TYPE_CHECKING:
+    import pyopencl
 
 # Threads run 32 abreast, as the lanes of a simdgroup have to, only where the compiler optimizes.
 SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable", "-DONE_BY_ONE_MTL")
@@ -122,14 +125,34 @@ class Outcome:
         return tuple(mine & its if mine is not None and its is not None else None for mine, its in pairs)
 
 
-class CheckedKernel:
-    """One kernel of a source, compiled with checks."""
+@dataclass(frozen=True, slots=True)
+class CheckedLaunch:
+    """``grid`` threads in threadgroups of ``threadgroup``. Argument ``k`` is ``regions[numbers[k]]``."""
 
-    def __init__(self, device: OpenCLDevice, source: str, name: str, options: CompileOptions, kernel: str) -> None:
+    grid: Extents
+    threadgroup: Extents
+    regions: Sequence[Region]
+    numbers: Sequence[int]
+    threadgroup_memory: Sequence[int]
+
+
+class CheckedKernel:
+    """One kernel of a source, compiled with checks: what ``compile`` gives for a launch.
+
+    ``new_findings`` gives the memory for what checks find at this many sites.
+    """
+
+    def __init__(
+        self,
+        device: OpenCLDevice,
+        compile: Callable[[Launch], tuple[pyopencl.Program, Translation]],
+        new_findings: Callable[[int], np.ndarray] | None = None,
+    ) -> None:
         self._device = device
         # The program finds its tables by a variable of its own.
         self._lock = Lock()
-        self._compile = once(lambda launch: device.compile_checked(source, name, options, kernel, launch))
+        self._compile = once(compile)
+        self._new_findings = new_findings or no_findings
 
     @property
     def signature(self) -> KernelSignature:
@@ -141,15 +164,21 @@ class CheckedKernel:
         assert found is not None
         return found
 
-    def run(
-        self,
-        grid: Extents,
-        threadgroup: Extents,
-        regions: Sequence[Region],
-        numbers: Sequence[int],
-        threadgroup_memory: Sequence[int],
-    ) -> Outcome:
-        """Runs the kernel over ``grid`` threads. Argument ``k`` is ``regions[numbers[k]]``.
+    def run(self, launch: CheckedLaunch) -> Outcome:
+        """Runs the kernel.
+
+        What threads do that come past a barrier alone may end the process, so kernels in which some may run in another.
+        """
+        require_constants(self.signature)
+        if not self.instrumentation.has_partial_barriers:
+            return self.run_here(launch)
+        from mpsgrad.devices.opencl_checks_process import run_apart
+
+        compiled = {each: self._compile(each) for each in dict.fromkeys(("row", self._form(launch)))}
+        return run_apart(self._device, compiled, launch)
+
+    def run_here(self, launch: CheckedLaunch) -> Outcome:
+        """Runs the kernel in this process.
 
         What seems to have no value may have one that looks like it: where such is found, the kernel runs again with
         memory that looks otherwise, and what is not found then, too, is none.
@@ -158,7 +187,7 @@ class CheckedKernel:
         race, which is found in any order. So if nothing is found, the first threadgroups run again, in the other order.
         """
         suspects = np.zeros(_SUSPECTS, np.uint64)
-        run = partial(self._run, grid, threadgroup, regions, numbers, threadgroup_memory, suspects)
+        run = partial(self._run, launch, suspects)
         outcome = run()
         is_unwritten = any(each is not None and each.any() for each in outcome.unwritten)
         if is_unwritten or outcome.findings[UNINITIALISED]["count"].any():
@@ -170,24 +199,18 @@ class CheckedKernel:
             return outcome
         return replace(outcome, findings=run(is_reversed=True).findings)
 
+    def _form(self, launch: CheckedLaunch) -> Launch:
+        """How threadgroups lie: simdgroups are along a row."""
+        return "box" if self.signature.uses_simdgroups and launch.threadgroup[1:] != (1, 1) else "row"
+
     def _run(
-        self,
-        grid: Extents,
-        threadgroup: Extents,
-        regions: Sequence[Region],
-        numbers: Sequence[int],
-        threadgroup_memory: Sequence[int],
-        suspects: np.ndarray,
-        *,
-        is_flipped: bool = False,
-        is_reversed: bool = False,
+        self, launch: CheckedLaunch, suspects: np.ndarray, *, is_flipped: bool = False, is_reversed: bool = False
     ) -> Outcome:
         import pyopencl as cl
 
         signature = self.signature
-        require_constants(signature)
-        as_row = signature.uses_simdgroups and threadgroup[1:] != (1, 1)
-        program, translation = self._compile("box" if as_row else "row")
+        form = self._form(launch)
+        program, translation = self._compile(form)
         checks = translation.instrumentation
         assert checks is not None
         entry_point = next(iter(translation.kernels.values())).entry_point
@@ -195,28 +218,31 @@ class CheckedKernel:
         context, queue = device._context, device.queue
 
         shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
-        memory = _CheckMemory(checks, regions, dict(zip(shared_arguments, threadgroup_memory, strict=True)))
+        lengths = dict(zip(shared_arguments, launch.threadgroup_memory, strict=True))
+        memory = _CheckMemory(checks, launch.regions, lengths, self._new_findings(len(checks.sites)))
         memory.context["reversed"] = is_reversed
         memory.context["suspects"] = _address(suspects)
         memory.context["flipped"] = _FLIPPED if is_flipped else 0
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         with self._lock, _device_errors(signature.name):
             shared = cl.Buffer(context, flags, hostbuf=memory.context)
-            buffers = [cl.Buffer(context, flags, hostbuf=memory.arena.bytes_of(k)) for k in range(len(regions))]
+            buffers = [cl.Buffer(context, flags, hostbuf=memory.arena.bytes_of(k)) for k in range(len(launch.regions))]
             begin = cl.Kernel(program, "begin_checks_mtl")
             begin.set_args(shared)
             cl.enqueue_nd_range_kernel(queue, begin, (1,), (1,))
             next_group = cl.Kernel(program, "next_group_mtl")
             kernel = cl.Kernel(program, entry_point)
-            arguments: list[Any] = [buffers[number] for number in numbers]
-            arguments += [cl.LocalMemory(nbytes + _FENCE) for nbytes in threadgroup_memory]
-            threadgroups = itertools.islice(_threadgroups(grid, threadgroup), _MOST_REVERSED if is_reversed else None)
-            for number, (at, extents, launch) in enumerate(threadgroups, 1):
+            arguments: list[Any] = [buffers[number] for number in launch.numbers]
+            arguments += [cl.LocalMemory(nbytes + _FENCE) for nbytes in launch.threadgroup_memory]
+            threadgroups = itertools.islice(
+                _threadgroups(launch.grid, launch.threadgroup), _MOST_REVERSED if is_reversed else None
+            )
+            for number, (at, extents, described) in enumerate(threadgroups, 1):
                 next_group.set_args(np.uint32(number), np.uint32(math.prod(extents)))
                 cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,))
-                kernel.set_args(*arguments, launch)
-                local = (math.prod(extents), 1, 1) if as_row else extents
-                offset = None if as_row else tuple(i * size for i, size in zip(at, threadgroup, strict=True))
+                kernel.set_args(*arguments, described)
+                first = tuple(i * size for i, size in zip(at, launch.threadgroup, strict=True))
+                local, offset = ((math.prod(extents), 1, 1), None) if form == "box" else (extents, first)
                 cl.enqueue_nd_range_kernel(queue, kernel, local, local, offset)
                 if number % 256 == 0:
                     queue.finish()
@@ -225,6 +251,11 @@ class CheckedKernel:
             next_group.set_args(np.uint32(0), np.uint32(0))
             cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,)).wait()
         return memory.outcome()
+
+
+def no_findings(sites: int) -> np.ndarray:
+    """Memory for what checks find at this many sites, and nothing in it yet."""
+    return np.zeros((KINDS, max(sites, 1)), FINDING)
 
 
 @contextmanager
@@ -244,13 +275,15 @@ class _CheckMemory:
     ``lengths`` are the bytes of the threadgroup memory that is an argument, by its name.
     """
 
-    def __init__(self, checks: Instrumentation, regions: Sequence[Region], lengths: Mapping[str, int]) -> None:
+    def __init__(
+        self, checks: Instrumentation, regions: Sequence[Region], lengths: Mapping[str, int], findings: np.ndarray
+    ) -> None:
         self._regions = regions
         self._granule = checks.granule
         self.arena = _Arena([region.data for region in regions])
         self._granules = [np.zeros(self._granules_of(region) + 1, _GRANULE) for region in regions]
         self._local_granules = np.zeros(_LOCAL_BYTES // checks.granule, _GRANULE)
-        self._findings = np.zeros((KINDS, max(len(checks.sites), 1)), FINDING)
+        self._findings = findings
         self._lanes = np.zeros((max(checks.lane_sites, 1), LARGEST_THREADGROUP), np.uint32)
         self.context = context = np.zeros((), _CONTEXT)
         context["low"], context["high"] = self.arena.low, self.arena.high

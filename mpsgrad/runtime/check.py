@@ -91,7 +91,8 @@ def check_kernel(
     shape = threadgroup_extents(name, function, counts, threadgroup, whole=grid_of_threadgroups or rounded_up)
     asked = tuple(c * s for c, s in zip(counts, shape, strict=True)) if grid_of_threadgroups else counts
     threads = tuple(ceiling_divide(c, s) * s for c, s in zip(asked, shape, strict=True)) if rounded_up else asked
-    outcome = compiled.run(threads, shape, regions, numbers[:count], threadgroup_memory)  # type: ignore[arg-type]
+    launch = checks.CheckedLaunch(threads, shape, regions, numbers[:count], threadgroup_memory)  # type: ignore[arg-type]
+    outcome = compiled.run(launch)
     words = _Words(function, arguments, sizes, numbers, compiled.instrumentation, asked, threads, shape)  # type: ignore[arg-type]
     return words.findings(outcome, [number for number in range(len(regions))])
 

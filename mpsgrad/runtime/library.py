@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,14 +176,16 @@ class KernelFunction(DeviceBound):
         Finds accesses outside buffers, threadgroup arrays and what is a thread's own, reads of what has no value, data
         races, barriers and simdgroup functions that only some threads reach, integer division by zero and loops without
         end; ``MISTAKES`` in ``mpsgrad.runtime`` says what each means and what a run cannot show. Out-of-bounds accesses
-        are kept from happening. The arguments are those of a call, and are left as they are.
+        are kept from happening, and where only some threads may come to a barrier the kernel runs in a process of its
+        own, which may end. The arguments are those of a call, and are left as they are.
 
         ``undefined`` has the names or positions of arguments whose contents have no value before the run: outputs. What
         pointers in an argument point to is named as in the kernel: ``all.y``, ``several[0].y``.
         With ``rounded_up`` the threads run that a grid rounded up to whole threadgroups has, as ``metalcompute``
         dispatches them.
 
-        Raises what a call raises, and ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
+        Raises what a call raises, ``DeviceError`` if that process ends before anything is found, and
+        ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
         """
         from mpsgrad.runtime.check import check_kernel
 
@@ -213,7 +215,8 @@ class KernelFunction(DeviceBound):
             device = find_device("opencl")
             assert isinstance(device, OpenCLDevice)
             function = device.compile(origin.source, name=origin.name, options=origin.options).function(self.name)
-        return device, function, CheckedKernel(device, origin.source, origin.name, origin.options, self.name)
+        compiling = partial(device.compile_checked, origin.source, origin.name, origin.options, self.name)
+        return device, function, CheckedKernel(device, compiling)
 
     def _expected(self, given: Sequence[Any]) -> tuple[Argument, ...]:
         """The arguments that a call takes; raises ``FormatError`` if ``given`` are more or fewer."""
