@@ -242,7 +242,8 @@ class _SimdgroupEncoder(Encoder):
         work = self._work(("source",), (layout,))
         _, _, _, _, width, height, _, images = layout
         partial = self._partial(work, 1)
-        parameters = self._parameters(work, pixels=width * height * images, previous=previous)
+        exceeds = exceed_caches_of_passes((layout, layout), tunables(self.device.tuning))
+        parameters = self._parameters(work, pixels=width * height * images, previous=previous, exceeds=exceeds)
         if _has_whole_eights(work):
             self._add("batch_statistics_of_eights", work.chunks, source.buffer, *partial, parameters)
         else:
