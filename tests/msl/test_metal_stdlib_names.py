@@ -17,6 +17,8 @@ OWN |= {f"threadgroup_{name}" for name in ("tile_part", "end_tile", "multiply_ti
 OWN |= {f"threadgroup_{name}_cluster" for name in ("arrive_in", "wait_for", "expect_in", "send_in")}
 OWN |= {"threadgroup_wait_for_sent"}
 OWN.update(("simdgroup_scale_columns", "simdgroup_store_halves"))
+# Of C++, as SPIRV-Cross writes it; test_msl_spirv_cross.py has tests of it.
+OWN.add("initializer_list")
 # The compiler's, of which test_msl_extensions.py has tests.
 OWN |= {f"__builtin_{name}" for name in ("clz", "ctz", "popcount")}
 # A word of the language, of which test_msl_volatile_vectors.py has tests.

@@ -17,14 +17,9 @@ from mpsgrad.msl.lint.flow import (
 )
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
+from mpsgrad.msl.versions import came_with
 
-_LATER_ATOMICS = {
-    "atomic_float": (3, 0),
-    "atomic_bool": (2, 4),
-    "atomic_ulong": (2, 4),
-    "atomic_long": (2, 4),
-    "atomic_thread_fence": (3, 2),
-}
+_LATER_ATOMICS = ("atomic_float", "atomic_bool", "atomic_ulong", "atomic_thread_fence")
 
 
 @rule(
@@ -36,7 +31,8 @@ _LATER_ATOMICS = {
 def atomics_are_relaxed_integers(source: Source) -> Iterator[Found]:
     for index in source.words(*_LATER_ATOMICS):
         name = source.text(index)
-        since = _LATER_ATOMICS[name]
+        since = came_with(name)
+        assert since is not None
         if source.version < since and name not in source.declared_functions and name not in source.aliases:
             version = f"{since[0]}.{since[1]}"
             kind = "unknown type name" if name != "atomic_thread_fence" else "use of undeclared identifier"
