@@ -21,9 +21,13 @@ FEWEST_THREADS_PER_UNIT = 512
 CHANNELS, FOURS = 4, (3, 2, 1)
 """Of the result, that a thread has, so many times if it has several pixels; in groups it has one."""
 MOST_PRODUCTS = {"float": 48, "half": 36}
-MOST_PRODUCTS_OF_PIXEL = {"float": 10000, "half": 600}
+MOST_PRODUCTS_OF_PIXEL = {"float": 10000, "half": 640}
 """So many products are added up for a value at most, and for all values of a pixel. Of halves simdgroups multiply many
 times as many at once. Measured on an H200, like the others."""
+MOST_PRODUCTS_OF_FOURS = 48, 720
+"""The same of halves whose source has whole fours of channels, which a thread loads at once."""
+MOST_CHANNELS_OF_RUNS, MOST_PRODUCTS_OF_RUNS = 2, 16
+"""Of floats of one channel or two, of which tiles read runs of taps, unless they would have four columns."""
 MOST_PRODUCTS_OF_SINGLES = 512
 """The second of floats whose source has no four channels, which a thread loads one by one."""
 FEW_RESULTS, MOST_PRODUCTS_OF_FEW_RESULTS, MOST_CHANNELS_OF_FEW_RESULTS = 12, 144, 32
@@ -77,12 +81,17 @@ FAMILY = ShaderFamily(
 def is_faster(metal_type: str, products: int, channels: int, results: int) -> bool:
     """Whether pixels of so many ``results``, sums of ``products``, are made of ``channels`` sooner than in tiles."""
     of_pixel = products * ceiling_divide(results, CHANNELS) * CHANNELS
-    fits = products <= MOST_PRODUCTS[metal_type] and of_pixel <= MOST_PRODUCTS_OF_PIXEL[metal_type]
+    most = MOST_PRODUCTS[metal_type], MOST_PRODUCTS_OF_PIXEL[metal_type]
+    if metal_type == "half" and channels % CHANNELS == 0:
+        most = MOST_PRODUCTS_OF_FOURS
+    fits = products <= most[0] and of_pixel <= most[1]
     if metal_type == "half":
         if results > RESULTS_OF_VECTORS and results % values_of_vector(metal_type) == 0:
             return False
         return fits or products <= FEW_PRODUCTS or (results <= CHANNELS and products <= MOST_PRODUCTS["float"])
     if channels < CHANNELS and of_pixel > MOST_PRODUCTS_OF_SINGLES:
+        return False
+    if channels <= MOST_CHANNELS_OF_RUNS and products > MOST_PRODUCTS_OF_RUNS and results > CHANNELS:
         return False
     if results <= FEW_RESULTS:
         return products <= MOST_PRODUCTS_OF_FEW_RESULTS and channels <= MOST_CHANNELS_OF_FEW_RESULTS

@@ -139,7 +139,7 @@ def test_a_transposed_convolution_adds_its_biases(monkeypatch):
         ("float", 48, 4, 208, True),
         ("float", 48, 4, 209, False),
         ("float", 49, 49, 13, False),
-        ("float", 32, 2, 16, True),
+        ("float", 16, 2, 32, True),
         ("float", 27, 3, 20, False),
         ("float", 144, 4, 12, True),
         ("float", 145, 5, 1, False),
@@ -147,9 +147,16 @@ def test_a_transposed_convolution_adds_its_biases(monkeypatch):
         ("half", 9, 1, 412, True),
         ("half", 9, 1, 408, False),
         ("half", 10, 5, 60, True),
-        ("half", 10, 5, 61, False),
-        ("half", 36, 4, 16, True),
+        ("half", 10, 5, 65, False),
+        ("half", 36, 9, 16, True),
         ("half", 37, 37, 5, False),
+        ("half", 48, 12, 12, True),
+        ("half", 49, 12, 5, False),
+        ("half", 36, 4, 20, True),
+        ("half", 36, 4, 21, False),
+        ("float", 16, 1, 32, True),
+        ("float", 17, 1, 8, False),
+        ("float", 25, 1, 4, True),
         ("half", 48, 12, 4, True),
         ("half", 49, 49, 1, False),
     ],
@@ -160,7 +167,7 @@ def test_long_sums_and_those_of_many_channels_are_left_to_tiles(metal_type, prod
 
 @pytest.mark.parametrize(
     ("images", "size", "kernel", "channels", "expected"),
-    [(1, 30, 3, 2, False), (64, 128, 3, 2, True), (1, 30, 1, 32, True), (1, 30, 3, 5, False), (1, 30, 3, 4, True)],
+    [(1, 30, 3, 3, False), (64, 128, 3, 3, True), (1, 30, 1, 32, True), (1, 30, 3, 5, False), (1, 30, 3, 4, True)],
 )
 def test_few_threads_do_not_wait_for_many_products(images, size, kernel, channels, expected, monkeypatch):
     monkeypatch.setattr(convolution_direct, "is_faster", is_faster)
