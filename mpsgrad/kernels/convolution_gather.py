@@ -33,8 +33,8 @@ class Gather:
     """A convolution or its data gradient as one gather, whatever kernel computes it.
 
     ``lanes`` are the destination channels of a packed group, for all pixels that are folded into one; ``channels``
-    those of the source. ``zeros`` and ``biases`` are places in the packed weights. ``pack_fields`` are those of
-    ``PACK_PARAMETERS``.
+    those of the source. A pixel of the destination may be ``joined_columns`` of the user's. ``zeros`` and ``biases``
+    are places in the packed weights. ``pack_fields`` are those of ``PACK_PARAMETERS``.
     """
 
     kernel: str
@@ -52,6 +52,7 @@ class Gather:
     zeros: int
     biases: int
     replicates: bool
+    joined_columns: int = 1
 
     @property
     def phases(self) -> int:
@@ -82,7 +83,7 @@ class Gather:
     def products_per_pixel(self, width: int) -> float:
         """For a pixel of the destination, also of lanes without a channel, where ``width`` lanes go together."""
         lanes = self.groups * ceiling_divide(self.lanes, width) * width
-        return self.values_per_pixel * lanes / (self.x.fold * self.y.fold)
+        return self.values_per_pixel * lanes / (self.x.fold * self.y.fold * self.joined_columns)
 
 
 @dataclass(frozen=True)
@@ -264,11 +265,13 @@ def gather(
     packs_all: bool = False,
     lanes: int = LANES,
     joins_pixels: bool = True,
+    joins_columns: bool = False,
 ) -> Gather:
     """What gives the result from the source, or the data gradient in the place of the source from the result's.
 
     With ``packs_all`` the weights of large fully connected layers are packed too. ``lanes`` are those that few channels
-    should fill: those of neighbouring pixels, or unless it ``joins_pixels`` those of several groups.
+    should fill: those of neighbouring pixels, or unless it ``joins_pixels`` those of several groups. If it
+    ``joins_columns``, a data gradient has the pixels of a row of taps as one where windows lie side by side.
     """
     biases = geometry.ends(is_gradient)[1][6]
     long_pixels = geometry.with_long_pixels()
@@ -277,6 +280,10 @@ def gather(
         geometry = rows
         if geometry.inputs >= UNPACKED_CHANNELS and not packs_all:
             return _unpacked_gather(geometry, is_gradient)
+    # Channels that fill the lanes of a simdgroup are computed as fast alone.
+    joined = geometry.with_joined_columns() if joins_columns and is_gradient and geometry.inputs < LANES else None
+    joined_columns = 1 if joined is None else geometry.window[0]
+    geometry = joined or geometry
     spread = _spread(geometry, is_gradient, lanes, joins_pixels)
     rows = geometry.in_one_row() if geometry.is_pointwise and spread.kernel == "convolution_dense" else None
     if rows is not None:
@@ -302,6 +309,7 @@ def gather(
         zeros=packed.zeros,
         biases=packed.biases,
         replicates=geometry.replicates,
+        joined_columns=joined_columns,
     )
 
 

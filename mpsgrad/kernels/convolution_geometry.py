@@ -140,6 +140,22 @@ class ConvolutionGeometry:
         source = as_long_pixels(self.source) if self.is_fully_connected else None
         return None if source is None else replace(self, source=source, window=POINT, replicates=False)
 
+    def with_joined_columns(self) -> ConvolutionGeometry | None:
+        """One whose pixels have the values of a row of taps, where such rows lie side by side; None if it has others.
+
+        Weights are the same, for the taps of a row follow each other there, too.
+        """
+        start, pixel, row, image, width, height, channels, images = self.source
+        x, columns = self.axes[0], self.result[4]
+        if self.groups > 1 or self.replicates or pixel != channels or (x.dilation, x.origin) != (1, 0):
+            return None
+        if x.taps == 1 or x.taps != x.stride or width != columns * x.taps:
+            return None
+        joined = channels * x.taps
+        source: Layout = (start, joined, row, image, columns, height, joined, images)
+        _, taps_y, _, stride_y, _, dilation_y, _, origin_y = self.window
+        return replace(self, source=source, window=(1, taps_y, 1, stride_y, 1, dilation_y, 0, origin_y))
+
     def in_one_row(self) -> ConvolutionGeometry | None:
         """A pointwise one with both images as one row, or None if the pixels of one are not evenly spaced."""
         source, result = in_one_row(self.source), in_one_row(self.result)

@@ -144,7 +144,7 @@ def _best(
     return min(
         (
             (cost * (FOLD_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
-            for gathered in (gather(geometry, is_gradient, lanes=lanes) for lanes in FILLED_LANES)
+            for gathered in (gather(geometry, is_gradient, lanes=lanes, joins_columns=True) for lanes in FILLED_LANES)
             if (is_fold := joins_pixels and gathered.kernel == "convolution_fold")
             or gathered.kernel == "convolution_dense"
             for eights, cost in costs.items()
@@ -191,7 +191,7 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
         return None
     if x.stride < x.taps and values <= FEW_VALUES and not is_fold:
         products *= FEW_VALUES_COST
-    of_simdgroups = gather(geometry, is_gradient)
+    of_simdgroups = gather(geometry, is_gradient, joins_columns=True)
     if groups > 1 and gathered.lanes > SINGLE_EIGHT // 2 and of_simdgroups.kernel == "convolution_fold":
         products /= GROUP_FOLD_COST
     return (eights, gathered) if is_by_eights(numbers, products, of_simdgroups) else None

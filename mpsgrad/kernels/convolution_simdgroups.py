@@ -347,7 +347,7 @@ def plan(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables, *, packs_all: bool = False
 ) -> Plan:
     """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
-    width, gathered = 0, gather(geometry, is_gradient, packs_all=packs_all)
+    width, gathered = 0, gather(geometry, is_gradient, packs_all=packs_all, joins_columns=True)
     computes_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float"
     if computes_by_eights:
         eights_width, of_eights, products = gather_by_eights(geometry, is_gradient, numbers, packs_all=packs_all)
@@ -387,7 +387,9 @@ def gather_by_eights(
     geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables, *, packs_all: bool = False
 ) -> GatherByEights:
     """The one with the fewest products, or 0 products where weights are not packed."""
-    gathers = [gather(geometry, is_gradient, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
+    gathers = [
+        gather(geometry, is_gradient, packs_all=packs_all, lanes=lanes, joins_columns=True) for lanes in FILLED_LANES
+    ]
     if gathers[0].packing is None:
         return GatherByEights(EIGHTS_CHANNELS, gathers[0], 0.0)
     return min(

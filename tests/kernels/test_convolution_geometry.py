@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,3 +104,38 @@ def test_the_share_of_taps_inside_is_that_of_each_pixel_and_tap(geometry, is_gra
     used = [position // axis.divisor for position in positions if position % axis.divisor == 0]
     inside = sum(0 <= pixel < extent for pixel in used)
     assert share_inside(axis, extent) == inside / max(len(used), 1)
+
+
+def rows_of_taps(geometry: ConvolutionGeometry, column: int) -> list[range]:
+    """Where the values of each row of taps of a window in that column lie that has its first tap in row 0."""
+    start, pixel, row, *_, channels, _ = geometry.source
+    (x, y), taps = geometry.axes, geometry.window[1]
+    assert x.dilation == 1 and pixel == channels
+    firsts = (start + y.dilation * tap * row + (x.origin + x.stride * column) * pixel for tap in range(taps))
+    return [range(first, first + x.taps * channels) for first in firsts]
+
+
+@pytest.mark.parametrize("other", ["", "pixel", "width", "stride", "dilation", "origin", "groups", "replicates"])
+@given(geometry=geometries())
+def test_joined_columns_have_the_values_of_a_row_of_taps(geometry, other):
+    """They exist where windows lie side by side along x, and not if anything is ``other`` than that needs."""
+    start, _, row, image, _, *others = geometry.source
+    (taps, taps_y, _, stride_y, _, dilation_y, _, origin_y), columns = geometry.window, geometry.result[4]
+    pixel, width = geometry.inputs + (other == "pixel"), taps * columns + (other == "width")
+    of_x = taps + (other == "stride"), 1 + (other == "dilation"), int(other == "origin")
+    geometry = replace(
+        geometry,
+        source=(start, pixel, row, image, width, *others),
+        window=(taps, taps_y, of_x[0], stride_y, of_x[1], dilation_y, of_x[2], origin_y),
+        groups=2 if other == "groups" else 1,
+        replicates=other == "replicates",
+    )
+    joined = geometry.with_joined_columns()
+    assert (joined is not None) == (taps > 1 and other == "")
+    if joined is not None:
+        assert joined.window[0] == 1 and joined.source[4] == joined.result[4]
+        assert elements(joined.source) == elements(geometry.source)
+        for column in range(columns):
+            assert rows_of_taps(joined, column) == rows_of_taps(geometry, column)
+        assert joined.window_values == geometry.window_values
+        assert (joined.result, joined.axes[1]) == (geometry.result, geometry.axes[1])

@@ -95,6 +95,16 @@ def test_vectors_of_halves():
     check(geometry, x, array(3, 8, 3, 3, 16), array(4, 8), g)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("inputs", "outputs"), [(4, 1), (4, 3), (6, 7), (5, 16), (33, 20), (2, 40)])
+@pytest.mark.parametrize("stride", [(2, 2), (1, 3), (3, 2)])
+def test_windows_that_lie_side_by_side(stride, inputs, outputs, dtype):
+    """Those along x may be taken for one pixel; biases are those of each."""
+    x, g = array(5, 2, 4, 9, inputs, dtype=dtype), array(6, 2, 4 * stride[0], 9 * stride[1], outputs, dtype=dtype)
+    geometry = {"stride": stride, "dilation": (1, 1), "offset": (0, 0), "groups": 1, "result": g.shape[1:3]}
+    check(geometry, x, array(7, outputs, *stride, inputs), array(8, outputs), g)
+
+
 @pytest.mark.parametrize("padding", [0, 1, 2])
 @pytest.mark.parametrize(("stride", "kernel", "groups"), [(1, 3, 1), (2, 4, 1), (3, 3, 2)])
 def test_it_is_pytorchs_with_turned_weights(padding, stride, kernel, groups):
