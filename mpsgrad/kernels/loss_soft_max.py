@@ -12,7 +12,7 @@ from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.loss_descriptor import LossReductionType
 from mpsgrad.kernels.loss_soft_max_teams import PARAMETERS, Teams, teams_for
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
-from mpsgrad.kernels.pointwise import rows_per_thread
+from mpsgrad.kernels.pointwise import VECTORS, rows_per_thread
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
@@ -55,6 +55,7 @@ def _measured(numbers: Tunables) -> dict[str, Any]:
     return {
         "pixels": numbers.loss_pixels_per_simdgroup,
         "halves_by_eights": not numbers.has_many_registers,
+        "by_sixteens": numbers.has_many_registers,
         "channels_of_eight_pixels": _channels_of_eight_pixels(numbers),
     }
 
@@ -133,19 +134,21 @@ def _joined_pixels(terms: LossTerms, teams: Teams | None) -> int:
 
 
 def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
-    """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or of
-    fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if there is none.
+    """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or
+    sixteen, or of fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if
+    there is none.
     """
     numbers = tunables(source.device.tuning)
     has_eights = source.channel_format.metal_type == "float" or not numbers.has_many_registers
     if source.device.family != "cpu" or not has_eights:
         return None
+    of_channels = f"_of_{VECTORS[numbers.floats_of_register if source.feature_channels >= 16 else 8]}"
     if source.feature_channels > _channels_of_eight_pixels(numbers):
-        return "_of_eights"
+        return of_channels
     for image in (source, *others):
         _, pixel, row, step, width, height, _, images = image.layout
         if (height > 1 and row != width * pixel) or (images > 1 and step != height * width * pixel):
-            return "_of_eights" if source.feature_channels >= 8 else None
+            return of_channels if source.feature_channels >= 8 else None
     return "_of_eight_pixels"
 
 

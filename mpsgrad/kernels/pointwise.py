@@ -133,6 +133,8 @@ def is_run_of_eights(layouts: Sequence[Layout]) -> bool:
     return layouts[0][6] >= 8 and is_run_of_vectors(layouts, 1)
 
 
+VECTORS = {8: "eights", 16: "sixteens"}
+"""How the names of functions of CPUs end whose threads take so many elements at a time."""
 THREADS_OF_EIGHTS = 32
 """Of the threadgroups of the kernels that take eights."""
 THREADGROUPS_OF_EIGHTS_PER_UNIT = 4

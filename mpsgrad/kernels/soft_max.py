@@ -16,6 +16,7 @@ from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
+    VECTORS,
     Layout,
     Operand,
     exceeds_caches,
@@ -45,8 +46,6 @@ ROW_THREADS = 128
 MOST_CHANNELS_TOGETHER = {"soft_max": {8: 24, 16: 96}, "log_soft_max": {8: 48, 16: 128}}
 """No longer rows of a forward kernel are taken by eights or sixteens of rows by a thread of a CPU: that saves
 logarithms, too."""
-VECTORS = {8: "eights", 16: "sixteens"}
-"""How the names of functions of CPUs end whose vectors have so many elements."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 FEWEST_OF_LONG_ROW = 256
 """Rows of so many channels may be written past the caches of a CPU though they end within a line of them."""

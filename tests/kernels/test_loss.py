@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.testing import FencedImage, assert_within, channel_counts, channel_formats, error_bound, values
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
 
 TYPE = "softmax_cross_entropy"
 REDUCTIONS = ("none", "sum", "mean", "sum_by_non_zero_weights")
@@ -214,6 +215,25 @@ def test_weights_of_zero_do_not_count_in_any_number_of_channels(dtype, channels,
     options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": channels}
     across, reduction = False, "sum_by_non_zero_weights"
     check_against_the_reference(x, one_hot(generator, shape), weights, reduction, across, follows, options)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize("follows", [False, True])
+@pytest.mark.parametrize("by_eights", [ALWAYS, WHERE_FEWER], ids=["few registers", "many registers"])
+@pytest.mark.parametrize("channels", [40, 48, 301])
+def test_pixels_of_cpus_of_both_kinds(channels, by_eights, follows):
+    """How many channels are taken at a time depends on the registers."""
+    device, generator = mg.default_device(), np.random.default_rng(channels)
+    shape, before = (2, 3, 3, channels), tunables(device.tuning)
+    x, t = generator.standard_normal(shape, np.float32), generator.random(shape, np.float32)
+    weights = (generator.random(shape) < 0.6).astype(np.float32)
+    options = {"weight": 1.0, "label_smoothing": 0.1, "number_of_classes": channels}
+    try:
+        set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+        check_against_the_reference(x, t, weights, "sum_by_non_zero_weights", False, follows, options)
+        check_against_the_reference(x, t, weights, "none", False, False, options)
+    finally:
+        set_tunables(device.tuning, before)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
