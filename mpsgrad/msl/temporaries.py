@@ -58,6 +58,7 @@ class _Opener:
             and not (brackets and _applies_brackets(tokens, opening, end, brackets))
         }
         bodies = list(bodies_of_classes(tokens))
+        self._pointers = _pointer_members(tokens)
         function_objects = _function_objects(tokens, bodies)
         self._opened = {
             opening
@@ -96,7 +97,10 @@ class _Opener:
         tokens = self._tokens
         owner, start, opening, _ = head
         may_open = opening in self._opened and _member(tokens, opening) not in self._closed_members
-        may_open = may_open and not self._given(start, opening)
+        may_open = may_open and (
+            not self._given(start, opening)
+            or _gives_what_members_point_to(tokens, self._pointers, _body(tokens, opening), head[3])
+        )
         may_open = may_open and not (owner in self._closed and _is_conversion(tokens, opening))
         may_open = may_open and (owner, *_member(tokens, opening)) not in self._beside_closed
         if opening in self._program.constructors or may_open:
@@ -318,6 +322,7 @@ def behind_unqualified_members(program: Program) -> Iterator[int]:
     tokens = program.tokens
     heads = list(_heads_of_members(program))
     borrowing = borrowing_functions(program) if heads else {}
+    pointers = _pointer_members(tokens) if heads else frozenset()
     bound: set[str] = set()
     others: list[tuple[str, Sequence[int], int]] = []
     for start, openings, end in heads:
@@ -329,7 +334,7 @@ def behind_unqualified_members(program: Program) -> Iterator[int]:
         if spaces or words & {"static", "friend"} or openings[0] in program.constructors:
             bound |= {name} if spaces == {"thread"} and openings[0] not in program.constructors else set()
         elif (
-            gives
+            (gives and not _gives_what_members_point_to(tokens, pointers, behind[0], end))
             or _points_to_itself(tokens, behind[0], end)
             or lends_members(program, borrowing, behind[0], end, openings[-1])
         ):
@@ -341,6 +346,28 @@ def behind_unqualified_members(program: Program) -> Iterator[int]:
         others = [each for each in others if each not in callers]
         bound |= {name for name, _, _ in callers}
         yield from (place for _, behind, _ in callers for place in behind)
+
+
+def _pointer_members(tokens: Sequence[Token]) -> frozenset[str]:
+    """The names that are certainly those of pointers or references where classes have members of these names."""
+    found: set[str] = set()
+    others: set[str] = set()
+    for opening, closing, _ in bodies_of_classes(tokens):
+        for index in range(opening + 1, closing):
+            if tokens[index].kind != IDENTIFIER or tokens[index + 1].text not in (";", ",", "=", "{", "["):
+                continue
+            before = tokens[index - 1]
+            if before.text in ("*", "&") and tokens[index + 1].text != "[":
+                found.add(tokens[index].text)
+            elif before.text in (">", ",") or before.kind == IDENTIFIER and before.text != "return":
+                others.add(tokens[index].text)
+    return frozenset(found - others - {"this"})
+
+
+def _gives_what_members_point_to(tokens: Sequence[Token], pointers: frozenset[str], start: int, end: int) -> bool:
+    """Whether the body in a range gives back nothing of the object itself, but what its pointers lead to."""
+    returns = [index + 1 for index in range(start, end) if tokens[index].text == "return"]
+    return bool(returns) and all(tokens[at + (tokens[at].text == "*")].text in pointers for at in returns)
 
 
 def _heads_of_members(program: Program) -> Iterator[tuple[Sequence[int], Sequence[int], int]]:

@@ -553,3 +553,40 @@ def test_constants_of_classes_may_begin_with_vectors() -> None:
     mg.compile(LIBRARY + CONSTANT_OBJECTS).function("k")(1, out)
     assert out[0] == 19 + 2 + 5 + 7
     compile_for_cuda(translate(LIBRARY + CONSTANT_OBJECTS, "cuda", launch="box").source, "tile.metal")
+
+
+WALKERS = """
+struct Walker {
+    thread float* p;
+    thread float& operator*() { return *p; }
+    thread float& operator[](int i) const { return p[i]; }
+    thread float* operator->() const { return p; }
+    thread Walker& operator++() { ++p; return *this; }
+    bool operator!=(Walker other) const { return p != other.p; }
+    thread float& last() const thread { return p[3]; }
+};
+struct Range { thread float* a; int n; Walker begin() { return {a}; } Walker end() { return {a + n}; } };
+Walker at(thread float* a) { return Walker{a}; }
+kernel void k(device float* o) {
+    float v[4] = {1, 2, 3, 4};
+    Range range{v, 4};
+    *range.begin() = 5;
+    *at(v + 1) += 3;
+    at(v)[2] *= 10;
+    at(v).last() = 6;
+    float s = *Walker{v + 2};
+    for (auto x : range) s += x;
+    Walker w{v};
+    *++w -= 1;
+    w[1] += 0.5;
+    o[0] = s;
+    o[1] = v[1] + v[2];
+}
+"""
+
+
+def test_temporary_objects_give_what_their_pointers_lead_to() -> None:
+    out = np.zeros(2, np.float32)
+    mg.compile(LIBRARY + WALKERS).function("k")(1, out)
+    assert out.tolist() == [30 + 5 + 5 + 30 + 6, 4 + 30.5]
+    compile_for_cuda(translate(LIBRARY + WALKERS, "cuda", launch="box").source, "walkers.metal")
