@@ -272,7 +272,7 @@ WARNINGS = [
      "struct P { packed_float3 place; float mass; float3 speed; };\nstruct Q { float3 a; float b; };\nkernel void f(device P* p) { Q q; q.b = 1; p[0].mass = q.b; }"),
     (34, "int g(int n) { return n / 0; }", "division by zero is undefined", "float g(float n) { return n / 0.5; }"),
     (34, "int g(int n) { return n % -3; }", "% with a negative operand", "int g(int n) { return n % 3 - 3; }"),
-    (34, "uint g(uint n) { return n >> 32; }", "shift count 32 of 'uint' counts modulo 32, so it shifts by 0", "ulong g(ulong n, uint m) { return (n >> 32) + (m >> 31); }"),
+    (34, "uint g(uint n) { return n >> 32; }", "shift count 32 of 'uint' counts modulo 32, so it shifts by 0", "ulong g(ulong n, uint m) { return (n >> 32) + (m >> 31) + (n << 40 >> 38) + (n + 3 >> 35); }"),
     (34, "uint g(uint n) { return n << -1; }", "shift count -1 of 'uint' counts modulo 32, so it shifts by 31", "uint g(uint n) { return n << 1 - 1; }"),
     (34, f"{HEAD}, constant uint& n, {GRID}) {{ x[i] = 1024 / n; }}", "division by 'n', which may be zero", f"{HEAD}, constant uint& n, {GRID}) {{ if (i < n) x[i] = 1024 / n; }}"),
     (34, f"struct P {{ int n; }};\n{HEAD}, constant P& p, {GRID}) {{ x[i] = 1024 % p.n; }}", "division by 'p.n'", f"struct P {{ int n; float v; }};\n{HEAD}, constant P& p, {GRID}) {{ x[i] = i / p.n + 2 / p.v + (p.n > 0 ? 8 / p.n : 0); }}"),

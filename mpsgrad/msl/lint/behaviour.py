@@ -56,6 +56,10 @@ def restrict_pointers_do_not_alias(source: Source) -> Iterator[Found]:
                     yield source.tokens[arguments[second][0]], message
 
 
+_FIRST = frozenset("<< >> + - * / %".split())
+"""Operators before an operand of a shift that are applied first."""
+
+
 @rule(
     34,
     "integer-arithmetic",
@@ -73,7 +77,10 @@ def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
         if not source.in_body(index):
             continue
         if token.text in ("<<", ">>", "<<=", ">>="):
-            kind = expressions.type_of(_left(source, index), index)
+            left = _left(source, index)
+            while source.text(left - 1) in _FIRST:
+                left = _left(source, left - 1)
+            kind = expressions.type_of(left, index)
             is_negative = source.text(index + 1) == "-"
             count = source.integer(tokens[index + 1 + is_negative : index + 2 + is_negative])
             if kind is not None and kind.is_scalar and kind.base in INTEGERS and count is not None:
