@@ -304,6 +304,53 @@ def test_functions_are_told_what_differs(name: str) -> None:
     np.testing.assert_array_equal(turned, told % 4 + 10 * (told > 3))
 
 
+# Ways in which the number n gets v, which only the thread knows.
+OWN_NUMBER = "struct Own { int a; void set(int v) { a = v; } int get() const { return a; } };\n"
+SETTING = "void set(thread int& to, int v) { to = v; }\n"
+GIVEN = {
+    "a pointer": ("", "thread int* to = &n; *to = v;"),
+    "a pointer to another": ("", "thread int* to = &n; thread int* also = to; also[0] = v;"),
+    "a pointer that is set later": ("", "thread int* to; to = &n; *to = v;"),
+    "a reference": ("", "thread int& to = n; to = v;"),
+    "a reference to an element": ("", "int a[2]; thread int& to = a[1]; to = v; n = a[1];"),
+    "a reference to a member": (OWN_NUMBER, "Own own; thread int& to = own.a; to = v; n = own.a;"),
+    "a pointer to an object": (OWN_NUMBER, "Own own; thread Own* to = &own; to->a = v; n = own.a;"),
+    "an object's function": (OWN_NUMBER, "Own own; own.set(v); n = own.a;"),
+    "two functions of an object": (OWN_NUMBER, "Own own; own.set(v); n = own.get();"),
+    "an element that a function sets": (SETTING, "int a[2]; set(a[1], v); n = a[1];"),
+    "a member that a function sets": (OWN_NUMBER + SETTING, "Own own; set(own.a, v); n = own.a;"),
+    "elements that a function sets": (
+        "void set(thread int* to, int v) { *to = v; }\n",
+        "int a[2]; set(a + 1, v); n = a[1];",
+    ),
+    "a lambda's argument": ("", "auto set = [](thread int& to, int v) { to = v; }; set(n, v);"),
+    "a reference that is given": (
+        "thread int& of(thread int& a, thread int& b, bool p) { return p ? a : b; }\n",
+        "int m = 0; of(n, m, true) = v;",
+    ),
+    "a choice": ("", "v > 0 ? (void)(n = 3) : (void)(n = 0); n = n ? v : 0;"),
+    "a condition": ("", "n = 0; v > 0 && (n = 1); v > 1 && (n = 2); v > 2 && (n = 3);"),
+    "the value that an exchange finds": (
+        "",
+        f"threadgroup atomic_int s[64]; atomic_store_explicit(s + t, v, memory_order_relaxed); {WAIT} n = -1;"
+        "atomic_compare_exchange_weak_explicit(s + t, &n, 7, memory_order_relaxed, memory_order_relaxed);",
+    ),
+    "lanes": ("", "n = quad_prefix_exclusive_sum(1); v = t % 4;"),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_differs_is_known_by_its_other_names(name: str) -> None:
+    functions, code = GIVEN[name]
+    turning = f"int k = 0; for (; k < n; k++) {{ {WAIT} }} {WAIT} y[i] = k + 10 * v;"
+    body = f"{{ int n = 3, v = t / 5 & 3; {code} {turning} }}"
+    source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{\n{body}\n}}\n"
+    translated = translate(source, "opencl", launch="row", definitions={"__METAL_VERSION__": "320"}).source
+    assert "any_thread_mtl" in translated
+    given = np.arange(LANES) % 4 if name == "lanes" else np.arange(LANES) // 5 % 4
+    np.testing.assert_array_equal(run(functions, body, np.zeros(LANES, np.float32), 0), 11 * given)
+
+
 def test_members_of_classes_are_the_same_for_all_threads() -> None:
     functions = f"struct Turning {{ static constant constexpr int a = 3; int turn(int b) const {TURN} }};\n"
     source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{ Turning of; y[i] = of.turn(3); }}\n"
@@ -442,6 +489,7 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         f"if (i >= n) return; switch (n) {{ case 0: float r; {WAIT} case 1: r = 2; y[i] = r; }}",
         f"if (i >= n) return; float a[2][2] = {{{{1, 2}}}}; for (float v : a[t & 1]) {{ {WAIT} y[i] += v; }}",
         f"auto wait = [&](float v) {{ if (v > 0) {{ {WAIT} return v; }} return x[0]; }}; y[i] = wait(x[i]);",
+        f"struct Own {{ float a; }}; Own own{{x[i]}}; auto [part] = own; if (part > 0) {{ {WAIT} }}",
         f"struct Own {{ Own(float v) {{ if (v > 0) {{ {WAIT} }} }} }}; Own own(x[i]);",
     ],
 )

@@ -6,8 +6,9 @@ assigned where such a value decides.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +23,8 @@ from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 BARRIER = "threadgroup_barrier"
 _OF_CLASSES = frozenset({"static", "constexpr"})
 _STEPS = frozenset({"++", "--"})
-_ATOMIC_RESULTS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_is_", "simd_shuffle", "simd_prefix")
+_RESULTS_OF_THREADS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_", "quad_")
+_EXPECTING = "atomic_compare_exchange_weak_explicit"
 
 
 class _Choice(NamedTuple):
@@ -34,11 +36,13 @@ class _Choice(NamedTuple):
 
 
 class _Assignment(NamedTuple):
-    """The place of a variable that gets a value, where that is said, and what the value is made of."""
+    """The place of a variable that gets a value, where that is said, what the value is made of, and what decides in the
+    same expression whether it gets it."""
 
     target: int
     place: int
     value: Range
+    conditions: Sequence[Range] = ()
 
 
 def functions_with_partial_barriers(source: Source, *, waits_for_returned: bool) -> list[Function]:
@@ -142,7 +146,9 @@ class _Divergence:
                     self._disagreeing.add(choice.word)
             for assignment in self._assignments:
                 if assignment.target not in self._differs and (
-                    self._differ(assignment.value) or self._is_for_some(assignment.place)
+                    self._differ(assignment.value)
+                    or self._is_for_some(assignment.place)
+                    or any(map(self._differ, assignment.conditions))
                 ):
                     self._differs.add(assignment.target)
 
@@ -198,14 +204,27 @@ class _Divergence:
         for index in range(*part):
             if source.kind(index) != IDENTIFIER or source.text(index - 1) in (".", "->"):
                 continue
-            if source.text(index).startswith(_ATOMIC_RESULTS):
-                return None
             variable = source.variable(source.text(index), index)
+            text = source.text(index)
+            if variable is None and (text.startswith(_RESULTS_OF_THREADS) or text in self._names_of_parts):
+                return None
             if source.text(index) == "this" or variable is not None and self._is_of_object(variable):
                 return None
             if variable is not None:
                 found.add(variable.place)
         return frozenset(found)
+
+    @cached_property
+    def _names_of_parts(self) -> frozenset[str]:
+        """What is in the brackets of ``auto [a, b] = pair``."""
+        source = self._source
+        openings = (index + 1 + (source.text(index + 1) == "&") for index in source.places("auto"))
+        return frozenset(
+            source.text(place)
+            for opening in openings
+            if source.text(opening) == "["
+            for place in range(opening + 1, source.close(opening))
+        )
 
     def _is_of_object(self, variable: Variable) -> bool:
         """Whether the variable is a member, of which each object has its own."""
@@ -255,7 +274,7 @@ class _Divergence:
 
     @cached_property
     def _assignments(self) -> list[_Assignment]:
-        return [*self._initialisers(), *self._expressions(), *self._arguments()]
+        return [*self._initialisers(), *self._expressions(), *self._arguments(), *self._other_names()]
 
     def _initialisers(self) -> Iterator[_Assignment]:
         source = self._source
@@ -277,43 +296,91 @@ class _Divergence:
             is_step = source.text(index) in _STEPS
             first = index + 1 if is_step and source.kind(index + 1) == IDENTIFIER else source.chain_start(index)
             value = (index, index) if is_step else (index + 1, source.expression_end(index + 1))
+            conditions = choosing_conditions(source, first)
+            if source.text(first) == ")":
+                # Of a reference that a function gives, or of what is in brackets.
+                for named in self._named(source.close(first), first):
+                    yield _Assignment(named.place, index, value, conditions)
+                continue
             variable = source.variable(source.text(first), first)
             if variable is None or self._is_shared(variable) and first + 1 < index:
                 continue
-            yield _Assignment(variable.place, index, value)
+            yield _Assignment(variable.place, index, value, conditions)
             if first + 1 < index:
                 # An element that differs is another one.
-                yield _Assignment(variable.place, index, (first + 1, index))
+                yield _Assignment(variable.place, index, (first + 1, index), conditions)
 
     def _arguments(self) -> Iterator[_Assignment]:
-        """Functions' parameters, and the arguments that functions may write to."""
+        """Functions' parameters, and the arguments and objects that functions may write to."""
         source = self._source
-        for name, functions in source.functions_by_name.items():
-            for index in self._places(name):
-                opening = opening_of_call(source, index)
-                if opening < 0:
-                    continue
-                whole = (opening + 1, source.close(opening))
-                for function in functions:
-                    parameters = source.arguments(function.opening)
-                    for (start, end), argument in zip(parameters, source.arguments(opening), strict=False):
-                        named = [k for k in range(start, end) if source.kind(k) == IDENTIFIER]
-                        if named:
-                            yield _Assignment(named[-1], index, argument)
-                        if source.places("&", "*", start=start, end=end) and "const" not in source.texts[start:end]:
-                            yield from self._written(index, argument, whole)
-        for index in source.calls(WRITING_FUNCTIONS):
+        for index, functions in self._calls():
+            opening = opening_of_call(source, index)
+            whole = (opening + 1, source.close(opening))
+            for function in functions:
+                parameters = source.arguments(function.opening)
+                for (start, end), argument in zip(parameters, source.arguments(opening), strict=False):
+                    named = [k for k in range(start, end) if source.kind(k) == IDENTIFIER]
+                    if named:
+                        yield _Assignment(named[-1], index, argument)
+                    if source.places("&", "*", start=start, end=end) and "const" not in source.texts[start:end]:
+                        yield from self._written(index, argument, whole)
+                qualifiers = source.texts[function.closing : function.body_open]
+                if source.text(index - 1) in (".", "->") and "const" not in qualifiers:
+                    yield from self._written(index, (source.chain_start(index - 1), index - 1), whole)
+        for index in source.calls({*WRITING_FUNCTIONS, _EXPECTING}):
             if self._is_in_body(index):
                 for argument in source.arguments(index + 1):
-                    yield from self._written(index, argument, (index + 2, source.close(index + 1)))
+                    yield from self._written(index, argument, (index, source.close(index + 1)))
+
+    def _calls(self) -> Iterator[tuple[int, list[Function]]]:
+        """Where functions are called, each with those of its name."""
+        source = self._source
+        by_name: list[tuple[str, Variable | None, list[Function]]] = [
+            (name, None, functions) for name, functions in source.functions_by_name.items()
+        ]
+        lambdas = {each.start: each for each in source.lambdas}
+        for variable in itertools.chain.from_iterable(source.variables.values()):
+            called = lambdas.get(variable.initialiser[0]) if variable.initialiser else None
+            if called is not None:
+                by_name.append((variable.name, variable, [called]))
+        for name, object_, functions in by_name:
+            for index in self._places(name):
+                if opening_of_call(source, index) >= 0 and object_ in (None, source.variable(name, index)):
+                    yield index, functions
+
+    def _other_names(self) -> Iterator[_Assignment]:
+        """Variables that references and pointers of threads stand for, or may: what is written there is theirs."""
+        source = self._source
+        for variables in source.variables.values():
+            for variable in variables:
+                is_other = variable.is_reference or variable.type is not None and variable.type.pointers
+                if is_other and self._is_in_body(variable.place) and not self._is_shared(variable):
+                    end = source.expression_end(variable.place)
+                    for named in self._named(variable.place + 1, end):
+                        yield _Assignment(named.place, variable.place, (variable.place, variable.place + 1))
+        for index in self._places("="):
+            if source.text(index + 1) == "&" and source.kind(index + 2) == IDENTIFIER:
+                first = source.chain_start(index)
+                for named in self._named(index + 2, index + 3):
+                    yield _Assignment(named.place, index, (first, first + 1))
 
     def _written(self, index: int, argument: Range, value: Range) -> Iterator[_Assignment]:
-        """That a function called at ``index`` may write what it makes of ``value`` to the variable ``argument``."""
-        source = self._source
-        first = argument[0] + (source.text(argument[0]) == "&")
-        variable = source.variable(source.text(first), first) if argument[1] == first + 1 else None
-        if variable is not None and not self._is_shared(variable):
+        """That a function called at ``index`` may write what it makes of ``value`` to what ``argument`` names."""
+        for variable in self._named(*argument):
             yield _Assignment(variable.place, index, value)
+
+    def _named(self, start: int, end: int) -> Iterator[Variable]:
+        """The variables of threads that are named there, those that only count elements left out."""
+        source = self._source
+        index = start
+        while index < end:
+            if source.text(index) == "[" and source.close(index) > 0:
+                index = source.close(index)
+            elif source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->"):
+                variable = source.variable(source.text(index), index)
+                if variable is not None and not self._is_shared(variable):
+                    yield variable
+            index += 1
 
     def _is_shared(self, variable: Variable) -> bool:
         """Whether the variable is, or points to, memory that threads share."""

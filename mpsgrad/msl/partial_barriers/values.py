@@ -197,12 +197,10 @@ class ValueWriter:
         stop = end - 1
         if self._text(first) in _STATEMENT_WORDS:
             return None
+        if self._text(first) == "auto" and "[" in (self._text(first + 1), self._text(first + 2)):
+            raise NotUnderstood(first)
         index, words = self._declarators.specifiers(first, stop)
-        if index is None:
-            if self._text(first) == "auto" and self._text(first + 1) == "[":
-                raise NotUnderstood(first)
-            return None
-        if not self._declarators.begins(index, stop):
+        if index is None or not self._declarators.begins(index, stop):
             return None
         if "constexpr" in words:
             return self._tokens[first:end]
