@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, split_commas
 
@@ -35,7 +36,8 @@ def lends_members(
     members = _data_members(tokens, in_class)
     for index in range(start, end):
         token = tokens[index]
-        if token.kind == IDENTIFIER and tokens[index + 1].text == "(":
+        # What checks a member at run time is no function of the program.
+        if token.kind == IDENTIFIER and tokens[index + 1].text == "(" and RENAMED_SUFFIX not in token.text:
             called = token.text if token.text in borrowing or token.text in program.functions else ")"
             positions = borrowing.get(called, ())
             arguments = split_commas(tokens[index + 2 : matching(tokens, index + 1)]) if positions else []

@@ -7,11 +7,12 @@ space, and one that writes to none of its arguments takes the values of constant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.declarations import operator_before
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.library_marks import AT, LENT
 from mpsgrad.msl.overloads import namespaces_of
@@ -322,7 +323,7 @@ def behind_unqualified_members(program: Program) -> Iterator[int]:
     tokens = program.tokens
     heads = list(_heads_of_members(program))
     borrowing = borrowing_functions(program) if heads else {}
-    pointers = _pointer_members(tokens) if heads else frozenset()
+    pointers = _pointer_members(tokens) if heads else []
     bound: set[str] = set()
     others: list[tuple[str, Sequence[int], int]] = []
     for start, openings, end in heads:
@@ -348,26 +349,39 @@ def behind_unqualified_members(program: Program) -> Iterator[int]:
         yield from (place for _, behind, _ in callers for place in behind)
 
 
-def _pointer_members(tokens: Sequence[Token]) -> frozenset[str]:
-    """The names that are certainly those of pointers or references where classes have members of these names."""
-    found: set[str] = set()
-    others: set[str] = set()
+_PointerMembers = Sequence[tuple[int, int, Collection[str]]]
+"""Where the bodies of classes are, and the names of their members that are pointers or references."""
+
+
+def _pointer_members(tokens: Sequence[Token]) -> _PointerMembers:
+    found = []
     for opening, closing, _ in bodies_of_classes(tokens):
-        for index in range(opening + 1, closing):
-            if tokens[index].kind != IDENTIFIER or tokens[index + 1].text not in (";", ",", "=", "{", "["):
-                continue
-            before = tokens[index - 1]
-            if before.text in ("*", "&") and tokens[index + 1].text != "[":
-                found.add(tokens[index].text)
-            elif before.text in (">", ",") or before.kind == IDENTIFIER and before.text != "return":
-                others.add(tokens[index].text)
-    return frozenset(found - others - {"this"})
+        names = set()
+        index = opening + 1
+        while index < closing:
+            is_name = tokens[index].kind == IDENTIFIER and tokens[index - 1].text in ("*", "&")
+            if is_name and tokens[index + 1].text in (";", ",", "=", "{"):
+                names.add(tokens[index].text)
+            index = matching(tokens, index) + 1 if tokens[index].text in OPENING else index + 1
+        found.append((opening, closing, names))
+    return found
 
 
-def _gives_what_members_point_to(tokens: Sequence[Token], pointers: frozenset[str], start: int, end: int) -> bool:
-    """Whether the body in a range gives back nothing of the object itself, but what its pointers lead to."""
+def _gives_what_members_point_to(tokens: Sequence[Token], pointers: _PointerMembers, start: int, end: int) -> bool:
+    """Whether the body in a range, in that of a class, gives back nothing of the object itself, but what its pointers
+    lead to."""
+    around = [names for opening, closing, names in pointers if opening < start < closing]
     returns = [index + 1 for index in range(start, end) if tokens[index].text == "return"]
-    return bool(returns) and all(tokens[at + (tokens[at].text == "*")].text in pointers for at in returns)
+    return bool(around and returns) and all(_returned_name(tokens, at, end) in around[-1] for at in returns)
+
+
+def _returned_name(tokens: Sequence[Token], start: int, end: int) -> str:
+    """The first name in what is returned, behind what checks it and ``*``; empty if that is chosen."""
+    stop = next(index for index in range(start, end) if tokens[index].text == ";")
+    if any(token.text == "?" for token in tokens[start:stop]):
+        return ""
+    words = (token.text for token in tokens[start:stop] if token.kind == IDENTIFIER)
+    return next((word for word in words if RENAMED_SUFFIX not in word.lower()), "")
 
 
 def _heads_of_members(program: Program) -> Iterator[tuple[Sequence[int], Sequence[int], int]]:

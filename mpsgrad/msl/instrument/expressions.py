@@ -334,8 +334,18 @@ class ExpressionWeaver:
         if name not in self._source.program.functions and self._library_call(node, name, arguments):
             return
         may_write = name in WRITING_FUNCTIONS or name in self._source.struct_bodies or self._scopes.is_variable(name)
-        may_write = may_write or self._is_variadic(name)
+        may_write = may_write or self._is_variadic(name) or name in self._functions_of_templates
         self._arguments(arguments, self._references(name), may_write=may_write)
+
+    @cached_property
+    def _functions_of_templates(self) -> frozenset[str]:
+        """The names of functions that templates take: ``template <void (*name)(thread float&)>``."""
+        found = set()
+        for index in self._source.places("*"):
+            around = [self._text(place) for place in (index - 1, index + 2, index + 3)]
+            if around == ["(", ")", "("]:
+                found.add(self._text(index + 1))
+        return frozenset(found)
 
     def _is_part_of_what_is_given(self, node: Node) -> bool:
         """Whether ``node`` is what a call of the program's gives a reference to, or a part of that."""
