@@ -166,6 +166,7 @@ def test_ways_behind_blocks_that_end_with_a_choice(block: str) -> None:
     np.testing.assert_array_equal(y[:LANES], np.where((a & 1 == 1) & (b.view(np.int32) > 0), 10, 0))
 
 
+TWO_LOOPS = f"for (uint t = 0; t < g; t++) {{ {LONG} r = 10; }} for (uint t = g; t < 1; t++) {{ {LONG} r = 20; }}"
 DECIDED_BEFORE = [
     f"if (p) {{ {LONG} }} if (!p) {{ {ROLLED} r = 20; }} else {{ r = 10; }}",
     f"if (p) {{ }} else {{ {LONG} }} if (q == 0) {{ r = 20; }} else {{ {LONG} r = 10; }}",
@@ -184,6 +185,8 @@ DECIDED_BEFORE = [
     f"grow(a, b, p); if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }}",
     "grow(a, b, p); r = grow(a, b, !p) ? 20 : 10;",
     f"uint c = p ? until(a, n) : 3; if (!p) {{ {LONG} r = 20; }} else {{ r = 10; }} a += c;",
+    f"y[i] = p; device const uint& g = y[i]; {TWO_LOOPS}",
+    "y[i] = p; by_reference(a, b, r, y[i]);",
 ]
 CHOSEN_BEFORE = [
     "c = (o || b & 2) ? (o ? 2u : 5u) : x[m & 63];",
@@ -197,6 +200,7 @@ DECIDED_BEFORE += [
     for choice in CHOSEN_BEFORE
 ]
 GROWING = f"""bool grow(thread uint& a, uint b, bool p) {{ if (p) {{ {LONG} return true; }} return false; }}
+void by_reference(thread uint& a, uint b, thread uint& r, device const uint& g) {{ {TWO_LOOPS} }}
 uint until(uint a, uint b) {{ for (uint k = 0; k < b; k++) {{ {LONG} if (a > 7) return k; }} return b; }}
 """
 
@@ -229,6 +233,7 @@ def test_choices_that_others_decide_about_before() -> None:
         (f"if (a & 1) {{ {LONG} }} if (uint c = b; c & 1) {{ {LONG} }}", ["c & 1"]),
         (f"if (a & 1) {{ {LONG} }} if constexpr (sizeof(int) == 4) {{ {LONG} }}", []),
         (f"if (a & 1) {{ {LONG} }} for (uint t = 0; t < n; t++) {{ {LONG} }}", []),
+        (f"device const uint& g = x[i]; if (a & 1) {{ {LONG} }} for (uint t = 0; t < g; t++) {{ {LONG} }}", ["t < g"]),
         (f"if (a & 1) {{ {LONG} }} constexpr uint c = (4), d = c; for (uint t = c; t < d; t++) {{ {LONG} }}", []),
         (f"if (a & 1) {{ {LONG} }} uint t; for (t = 0; t < 4; t++) {{ {LONG} }}", []),
         (f"if (a & 1) {{ {LONG} }} for (uint t = 0; t < b; t++) {{ {LONG} }}", ["t < b"]),

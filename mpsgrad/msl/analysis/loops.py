@@ -88,12 +88,34 @@ def names_are_common(source: Source, head: Range) -> bool:
         or variable.last == len(source.tokens)
         or variable.name in source.template_values
         or "constexpr" in source.words_before(variable.place, "(")
-        or variable.is_reference
-        and variable.type is not None
-        and variable.type.space in SHARED_SPACES
+        or _names_common_memory(source, variable)
         for _, variable in named
         if variable is not None
     )
+
+
+def _names_common_memory(source: Source, variable: Variable) -> bool:
+    """Whether the variable is a reference that a kernel is given, or a function in all calls of it."""
+    return source.keep((_names_common_memory, variable.place), lambda: _is_given_common_memory(source, variable, ()))
+
+
+def _is_given_common_memory(source: Source, variable: Variable, passed: tuple[int, ...]) -> bool:
+    if not variable.is_reference or variable.type is None or variable.type.space not in SHARED_SPACES:
+        return False
+    function = next((each for each in source.functions if each.opening < variable.place < each.closing), None)
+    if function is None or function.kernel is not None or variable.place in passed:
+        return function is not None
+    parameters = source.arguments(function.opening)
+    number = next(number for number, (start, end) in enumerate(parameters) if start <= variable.place < end)
+    for index in source.places(function.name):
+        opening = opening_of_call(source, index)
+        if opening == function.opening or opening < 0 and not source.in_body(index):
+            continue
+        start, end = source.arguments(opening)[number] if opening >= 0 else (0, 0)
+        given = source.variable(source.text(start), start) if end == start + 1 else None
+        if given is None or not _is_given_common_memory(source, given, (*passed, variable.place)):
+            return False
+    return True
 
 
 def _begins(source: Source, variable: Variable, index: int, head: Range) -> bool:
