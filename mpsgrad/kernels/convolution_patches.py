@@ -21,6 +21,7 @@ from mpsgrad.kernels.convolution_simdgroups import (
     FOLD_COST,
     GROUP_FOLD_COST,
     SINGLE_EIGHT,
+    chosen_gather,
     is_by_eights,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -194,7 +195,12 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     of_simdgroups = gather(geometry, is_gradient, joins_columns=True)
     if groups > 1 and gathered.lanes > SINGLE_EIGHT // 2 and of_simdgroups.kernel == "convolution_fold":
         products /= GROUP_FOLD_COST
-    return (eights, gathered) if is_by_eights(numbers, products, of_simdgroups) else None
+    if is_by_eights(numbers, products, of_simdgroups):
+        return eights, gathered
+    # Of few channels threads that copy nothing would look for a tap more often than they multiply.
+    has_few_channels = groups == 1 and gathered.channels < EIGHTS_CHANNELS and not _has_phases(gathered)
+    are_others_threads = has_few_channels and chosen_gather(geometry, is_gradient, numbers, of_simdgroups)[0] > 0
+    return (eights, gathered) if are_others_threads else None
 
 
 def _parts(gathered: Gather, row_step: int) -> Parts | None:

@@ -347,14 +347,10 @@ def plan(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables, *, packs_all: bool = False
 ) -> Plan:
     """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
-    width, gathered = 0, gather(geometry, is_gradient, packs_all=packs_all, joins_columns=True)
     computes_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float"
+    width, gathered = 0, gather(geometry, is_gradient, packs_all=packs_all, joins_columns=True)
     if computes_by_eights:
-        eights_width, of_eights, products = gather_by_eights(geometry, is_gradient, numbers, packs_all=packs_all)
-        if of_eights.kernel == "convolution_fold":
-            products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
-        if _writes_past_caches(of_eights, numbers) or is_by_eights(numbers, products, gathered):
-            width, gathered = eights_width, of_eights
+        width, gathered = chosen_gather(geometry, is_gradient, numbers, gathered, packs_all=packs_all)
     is_of_few = gathered.kernel == "convolution_point" and gathered.channels <= FEW_CHANNELS <= gathered.lanes
     if is_of_few and computes_by_eights and geometry.groups == 1:
         tile = _Tile(EIGHTS_FAMILY, "convolution_point_of_few", ROW_PIXELS, 1)
@@ -364,6 +360,23 @@ def plan(
         pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
         tile = _Tile(FAMILY, gathered.kernel, pixels, gathered.blocks_per_group)
     return _plan_of_tiles(gathered, tile)
+
+
+def chosen_gather(
+    geometry: ConvolutionGeometry,
+    is_gradient: bool,
+    numbers: Tunables,
+    of_simdgroups: Gather,
+    *,
+    packs_all: bool = False,
+) -> tuple[int, Gather]:
+    """The channels that threads take at a time, 0 if simdgroups are to compute it, and the gather of floats."""
+    width, of_eights, products = gather_by_eights(geometry, is_gradient, numbers, packs_all=packs_all)
+    if of_eights.kernel == "convolution_fold":
+        products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
+    if _writes_past_caches(of_eights, numbers) or is_by_eights(numbers, products, of_simdgroups):
+        return width, of_eights
+    return 0, of_simdgroups
 
 
 def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> bool:

@@ -122,6 +122,18 @@ def test_disjoint_windows_of_many_channels_are_left_to_simdgroups(inputs, expect
 
 
 @pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
+@pytest.mark.parametrize(
+    ("channels", "kernel", "expected"),
+    [((1, 4), (4, 4), "patches"), ((15, 6), (3, 3), "patches"), ((16, 6), (3, 3), "dense")],
+)
+def test_few_outputs_of_few_channels_are_not_left_to_threads_that_copy_nothing(channels, kernel, expected):
+    layer = make((14, 17), *channels, kernel, stride=(2, 1), padding=(1, 1))
+    with many_registers():
+        assert names(layer)[0].partition("_")[0] == expected
+        check_against_the_references(layer)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
 @pytest.mark.parametrize(("outputs", "expected"), [(16, "patches"), (17, "few")])
 def test_weights_of_eight_channels_are_left_to_simdgroups(outputs, expected):
     layer = make((9, 11), 8, outputs, (3, 3), padding=(1, 1))
