@@ -24,8 +24,8 @@ from bench.gpu_timing import GPUTimer
 from bench.selection import all_cases, hardware
 from bench.summary import geometric_mean
 from bench.timing import Timer, WallTimer
-from mpsgrad.shader import families
-from mpsgrad.tunables import CHOICES, Tunables, path, set_tunables, tunables, write
+from mpsgrad.shader import use_tunables
+from mpsgrad.tunables import CHOICES, Tunables, path, tunables, write
 
 OPS: Mapping[str, tuple[str, ...]] = {
     "neuron_elements_per_simdgroup": ("neuron_relu", "neuron_relu_gradient", "neuron_gelu_gradient"),
@@ -65,7 +65,7 @@ def times(name: str, numbers: Tunables, device: mg.Device, timer: Timer, cases: 
         parts: list[Part] = []
         for turn in range(ROUNDS):
             for number, taken in rounds.items():
-                use(device, numbers.with_number(name, number))
+                use_tunables(device.tuning, numbers.with_number(name, number))
                 # Kernels remember what they encoded with the numbers before.
                 work = case.prepare(device)
                 if turn == 0:
@@ -76,13 +76,6 @@ def times(name: str, numbers: Tunables, device: mg.Device, timer: Timer, cases: 
         for number, taken in rounds.items():
             found[number].append(float(np.median(taken)))
     return {number: geometric_mean(of_cases) or 0.0 for number, of_cases in found.items()}
-
-
-def use(device: mg.Device, numbers: Tunables) -> None:
-    """Has kernels that are made from now on work with other numbers."""
-    set_tunables(device.tuning, numbers)
-    for family in families().values():
-        family.forget_functions()
 
 
 def best(name: str, present: int, found: Mapping[int, float]) -> int:
@@ -108,7 +101,7 @@ def tuned(device: mg.Device, timer: Timer, names: Sequence[str], console: Consol
             table.add_row(name, listed, str(before), str(now))
     finally:
         # What was tried last is not the best.
-        use(device, numbers)
+        use_tunables(device.tuning, numbers)
     console.print(table)
     return numbers
 

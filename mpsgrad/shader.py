@@ -25,7 +25,7 @@ from mpsgrad.devices import Buffer, Device, Function, Library
 from mpsgrad.devices.contract import unknown_kernel
 from mpsgrad.errors import ShaderError
 from mpsgrad.outline import Outline
-from mpsgrad.tunables import Tunables, tunables
+from mpsgrad.tunables import Tunables, set_tunables, tunables
 
 if TYPE_CHECKING:
     import jinja2
@@ -367,6 +367,13 @@ def families() -> dict[str, ShaderFamily]:
     """The families of this package by their names, all of them: modules that were not imported yet are."""
     kernels.import_all()
     return _families
+
+
+def use_tunables(tuning: str, numbers: Tunables) -> None:
+    """Has kernels that are made from now on work with other numbers."""
+    set_tunables(tuning, numbers)
+    for family in _families.values():
+        family.forget_functions()
 
 
 def _place(error: BaseException) -> tuple[str | None, int | None]:

@@ -13,7 +13,8 @@ import mpsgrad as mg
 from bench import tune
 from bench.selection import all_cases
 from bench.timing import Measurement, summarize
-from mpsgrad.tunables import CHOICES, Tunables, read, set_tunables, tunables
+from mpsgrad.shader import use_tunables
+from mpsgrad.tunables import CHOICES, Tunables, read, tunables
 
 NO_RECOMPILATION = ("soft_max_elements_per_simdgroup", "chunk_elements", "most_chunks")
 """Numbers that kernels get as parameters."""
@@ -23,7 +24,7 @@ NO_RECOMPILATION = ("soft_max_elements_per_simdgroup", "chunk_elements", "most_c
 def present_numbers(device: mg.Device) -> Iterator[Tunables]:
     before = tunables(device.tuning)
     yield before
-    tune.use(device, before)
+    use_tunables(device.tuning, before)
 
 
 class _Timer:
@@ -79,7 +80,7 @@ def test_the_command_writes_the_file_of_the_family(
     monkeypatch.setattr(tune, "ROUNDS", 1)
     monkeypatch.setattr(tune, "SECONDS_PER_ROW", 0.0)
     output = tmp_path / "x.toml"
-    set_tunables(device.tuning, tunables(device.tuning).with_number("optimizer_elements_per_thread", 16384))
+    use_tunables(device.tuning, tunables(device.tuning).with_number("optimizer_elements_per_thread", 16384))
     assert tune.main(["--only", "most_chunks", "--output", str(output)]) == 0
     assert read(output).optimizer_elements_per_thread == 16384
     assert device.name in output.read_text()

@@ -35,6 +35,7 @@ from mpsgrad.kernels.batch_normalization_families import IN_LARGE_MEMORY, IN_MEM
 from mpsgrad.kernels.normalization_encoder import NormalizationEncoder
 from mpsgrad.kernels.normalization_tiles import Tiles
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import (
     assert_within,
     batch_sizes,
@@ -43,7 +44,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, tunables
 
 
 @given(data=st.data())
@@ -224,10 +225,10 @@ def test_images_that_caches_do_not_hold_give_the_same_bits(neuron):
     before, found = tunables(device.tuning), []
     try:
         for cached_bytes in (before.cached_bytes, 1 << 20):
-            set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
+            use_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
             found.append(run(case))
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     held, not_held = found
     np.testing.assert_array_equal(held.dx, not_held.dx)
     np.testing.assert_array_equal(held.state.gradient_for_gamma, not_held.state.gradient_for_gamma)
@@ -245,7 +246,7 @@ def test_what_is_normalized_past_the_caches(per_image, by_eights):
     try:
         for cached_bytes in (1 << 20, 1 << 21, 1 << 22):
             numbers = before.with_number("convolution_by_eights", by_eights)
-            set_tunables(device.tuning, numbers.with_number("cached_bytes", cached_bytes))
+            use_tunables(device.tuning, numbers.with_number("cached_bytes", cached_bytes))
             with mg.CommandBuffer() as commands:
                 if per_image:
                     data = mg.InstanceNormalizationDataSource.from_arrays(case.gamma, case.beta)
@@ -258,7 +259,7 @@ def test_what_is_normalized_past_the_caches(per_image, by_eights):
                 constants = commands._dispatches[-1].buffers[-1]
                 found.append(bool(parameters.values_in(constants)["exceeds_caches"]))
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     assert 1 << 20 < 2 * case.x.nbytes < 1 << 21
     assert found == [True, by_eights == WHERE_FEWER, False]
 

@@ -13,7 +13,8 @@ import mpsgrad as mg
 from mpsgrad.kernels.batch_normalization_dispatch import threads_by_channels
 from mpsgrad.kernels.pointwise import dense_layout
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
-from mpsgrad.tunables import ALWAYS, set_tunables, tunables
+from mpsgrad.shader import use_tunables
+from mpsgrad.tunables import ALWAYS, tunables
 
 pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="other kernels")
 
@@ -27,9 +28,9 @@ def few_registers_and_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     device = mg.default_device()
     monkeypatch.setattr(device, "compute_units", 2)
     before = tunables(device.tuning)
-    set_tunables(device.tuning, before.with_number("convolution_by_eights", ALWAYS))
+    use_tunables(device.tuning, before.with_number("convolution_by_eights", ALWAYS))
     yield
-    set_tunables(device.tuning, before)
+    use_tunables(device.tuning, before)
 
 
 def names_of(commands: mg.CommandBuffer) -> list[str]:

@@ -9,8 +9,9 @@ import pytest
 from test_convolution_variants import make
 
 import mpsgrad as mg
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import assert_within
-from mpsgrad.tunables import NEVER, set_tunables, tunables
+from mpsgrad.tunables import NEVER, tunables
 
 pytestmark = pytest.mark.skipif(
     mg.default_device().family != "cpu" or tunables(mg.default_device().tuning).convolution_by_eights == NEVER,
@@ -49,7 +50,7 @@ def test_results_that_exceed_the_caches(arguments, options, kernel_name, start):
     layer = make(*arguments, **options, padding=tuple(size // 2 for size in arguments[3]), images=9)
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_DATA
-    set_tunables(tuning, before.with_number("cached_bytes", 1 << 20))
+    use_tunables(tuning, before.with_number("cached_bytes", 1 << 20))
     try:
         memories = [_memory(math.prod(shape), start) for shape in (layer.result_shape, layer.source.shape)]
         y = mg.Image.from_dlpack(memories[0][MARGIN:-MARGIN].reshape(layer.result_shape))
@@ -63,7 +64,7 @@ def test_results_that_exceed_the_caches(arguments, options, kernel_name, start):
         assert any(name.startswith(kernel_name) for name in ran), ran
         commands.commit()
     finally:
-        set_tunables(tuning, before)
+        use_tunables(tuning, before)
     assert_within(np.array(y), layer.expected, layer.forward_bound, name="result")
     assert_within(np.array(dx), layer.expected_data, layer.data_bound, name="gradient for the source")
     for memory in memories:

@@ -29,9 +29,9 @@ from mpsgrad.kernels import (
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import PackedWeights
-from mpsgrad.shader import families
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
-from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, tunables
 
 SINGLE = (1, 1)
 COPYING = (
@@ -57,19 +57,11 @@ def many_registers() -> AbstractContextManager[None]:
 def _by_eights(where: int) -> Iterator[None]:
     tuning = mg.default_device().tuning
     before = tunables(tuning)
-    _use_numbers(tuning, before.with_number("convolution_by_eights", where))
+    use_tunables(tuning, before.with_number("convolution_by_eights", where))
     try:
         yield
     finally:
-        _use_numbers(tuning, before)
-
-
-def _use_numbers(tuning: str, numbers: Tunables) -> None:
-    """Also in the kernels of convolutions, whose source depends on them."""
-    set_tunables(tuning, numbers)
-    for name, family in families().items():
-        if name.startswith("convolution"):
-            family.forget_functions()
+        use_tunables(tuning, before)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -464,12 +456,12 @@ def check_width_of_tiles(
     before = tunables(tuning)
     numbers = before.with_number("convolution_by_eights", by_eights)
     assert convolution_simdgroups.plan(geometry, False, "float", numbers).family.name == f"convolution_of_{family}"
-    _use_numbers(tuning, numbers)
+    use_tunables(tuning, numbers)
     try:
         check_against_the_references(layer)
         check_in_a_part_of_larger_images(layer, before=4, behind=0)
     finally:
-        _use_numbers(tuning, before)
+        use_tunables(tuning, before)
 
 
 @pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")

@@ -14,8 +14,9 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import strides
 from mpsgrad.kernels.strides import EXTENTS, View, elementwise
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
-from mpsgrad.tunables import ALWAYS, NEVER, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, NEVER, tunables
 
 extents = st.tuples(batch_sizes(), st.integers(1, 6), st.integers(1, 6), channel_counts())
 
@@ -73,7 +74,7 @@ def test_a_slice_into_a_larger_image_keeps_the_rest_and_reads_zeros_outside():
 def test_the_gradient_of_a_slice_that_exceeds_the_caches():
     device = mg.default_device()
     before = tunables(device.tuning)
-    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    use_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
     try:
         x = np.zeros((2, 64, 65, 16), np.float32)
         kernel = mg.Slice()
@@ -84,7 +85,7 @@ def test_the_gradient_of_a_slice_that_exceeds_the_caches():
             _, state = kernel.encode(commands, mg.Image.from_array(x), return_state=True)
             dx = mg.SliceGradient().encode(commands, mg.Image.from_array(g), mg.Image.from_array(x), state)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     np.testing.assert_array_equal(np.asarray(dx), reference.slice_image_gradient(g, x.shape, (1, 2), 0))
 
 
@@ -98,14 +99,14 @@ def test_a_concatenation_that_exceeds_the_caches_only_as_a_whole(channels, by_ei
     sources = [rng.standard_normal((2, 43, 45, count), dtype=np.float32) for count in channels]
     assert all(2 * source.nbytes < 1 << 20 < 2 * sum(each.nbytes for each in sources) for source in sources)
     numbers = before.with_number("cached_bytes", 1 << 20).with_number("convolution_by_eights", by_eights)
-    set_tunables(device.tuning, numbers)
+    use_tunables(device.tuning, numbers)
     try:
         with mg.CommandBuffer() as commands:
             result = mg.Concatenation().encode(commands, [mg.Image.from_array(source) for source in sources])
             if device.family == "cpu":
                 assert len(commands._dispatches) == (1 if by_eights == ALWAYS else len(sources))
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     np.testing.assert_array_equal(np.asarray(result), np.concatenate(sources, 3))
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
 from mpsgrad.kernels import group_normalization_dispatch
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import FencedImage, assert_within, batch_sizes, channel_formats, error_bound, values
-from mpsgrad.tunables import WHERE_FEWER, set_tunables, tunables
+from mpsgrad.tunables import WHERE_FEWER, tunables
 
 EPS = float(np.finfo(np.float32).eps)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -194,11 +195,11 @@ def test_images_that_caches_do_not_hold_give_the_same_bits(groups, shape):
     before, found = tunables(device.tuning), []
     try:
         for cached_bytes in (before.cached_bytes, 1 << 20):
-            set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
+            use_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
             y, dx, state = run(case)
             found.append((y, dx, state.gradient_for_gamma, state.gradient_for_beta))
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     for held, not_held in zip(*found, strict=True):
         np.testing.assert_array_equal(held, not_held)
     check(case)
@@ -211,7 +212,7 @@ def test_long_pixels_are_cut_into_blocks_of_the_same_bits(channels, groups, bloc
     case, device = Case.draw((3, 5, 6, channels), groups), mg.default_device()
     before, found = tunables(device.tuning), []
     try:
-        set_tunables(device.tuning, before.with_number("convolution_by_eights", WHERE_FEWER))
+        use_tunables(device.tuning, before.with_number("convolution_by_eights", WHERE_FEWER))
         for most in (group_normalization_dispatch.BLOCKS_OF_LONG_PIXELS, 1):
             monkeypatch.setattr(group_normalization_dispatch, "BLOCKS_OF_LONG_PIXELS", most)
             monkeypatch.setattr(device, "compute_units", 2)
@@ -221,7 +222,7 @@ def test_long_pixels_are_cut_into_blocks_of_the_same_bits(channels, groups, bloc
                 case.kernel().encode(commands, mg.Image.from_array(case.x))
                 assert commands._dispatches[-1].threadgroups == 3 * min(blocks, most)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     for cut, whole in zip(*found, strict=True):
         np.testing.assert_array_equal(cut, whole)
     check(case)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import FencedImage, assert_within, channel_counts, channel_formats, error_bound, values
-from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, tunables
 
 TYPE = "softmax_cross_entropy"
 REDUCTIONS = ("none", "sum", "mean", "sum_by_non_zero_weights")
@@ -229,11 +230,11 @@ def test_pixels_of_cpus_of_both_kinds(channels, by_eights, follows):
     weights = (generator.random(shape) < 0.6).astype(np.float32)
     options = {"weight": 1.0, "label_smoothing": 0.1, "number_of_classes": channels}
     try:
-        set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+        use_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
         check_against_the_reference(x, t, weights, "sum_by_non_zero_weights", False, follows, options)
         check_against_the_reference(x, t, weights, "none", False, False, options)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

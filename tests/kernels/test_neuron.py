@@ -16,6 +16,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import neuron_dispatch
 from mpsgrad.kernels.neuron import NEURON_CLASSES
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import (
     assert_within,
     batch_sizes,
@@ -24,7 +25,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import tunables
 
 pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
 
@@ -708,7 +709,7 @@ def test_results_that_exceed_the_caches(name, start):
     if device.family != "cpu":
         pytest.skip("only CPUs have kernels that write past the caches")
     before = tunables(device.tuning)
-    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    use_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
     try:
         shape = (1, 1, 18725, 7)
         x, g = (np.random.default_rng(seed).standard_normal(shape, dtype=np.float32) for seed in range(2))
@@ -724,7 +725,7 @@ def test_results_that_exceed_the_caches(name, start):
                 commands, mg.Image.from_array(g), source, state, destination_gradient=result
             )
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     a, b, c = descriptor.a, descriptor.b, descriptor.c
     wanted = reference.neuron_gradient(g.astype(np.float64), x, type=name, a=a, b=b, c=c, slopes=slopes)
     np.testing.assert_allclose(memory[start:end].reshape(shape), wanted, rtol=2e-6)

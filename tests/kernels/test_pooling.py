@@ -20,6 +20,7 @@ from mpsgrad import archive, reference
 from mpsgrad.kernels import pooling_dispatch, walk
 from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_AT_ONCE, SEARCHED_BLOCKS
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import (
     WindowGeometry,
     assert_within,
@@ -30,7 +31,7 @@ from mpsgrad.testing import (
     values,
     window_geometries,
 )
-from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, tunables
 
 EDGES = {"zero": mg.EdgeMode.ZERO, "clamp": mg.EdgeMode.CLAMP}
 edges = st.sampled_from(sorted(EDGES))
@@ -293,10 +294,10 @@ def test_gradients_of_many_channels_by_eights_or_simdgroups(geometry, by_eights,
     device = mg.default_device()
     before = tunables(device.tuning)
     try:
-        set_tunables(device.tuning, before.with_number("pooling_gradient_by_eights", by_eights))
+        use_tunables(device.tuning, before.with_number("pooling_gradient_by_eights", by_eights))
         check_gradient_of(RECORDED, replace(geometry, offset_x=1, offset_y=1), 37, "clamp", dtype)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
 
 
 @pytest.mark.parametrize(("width", "stride"), [(67, 2), (64, 2), (67, 1), (64, 1)])
@@ -307,12 +308,12 @@ def test_gradients_that_exceed_the_caches(kind, size, width, stride):
     device = mg.default_device()
     before = tunables(device.tuning)
     try:
-        set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+        use_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
         columns, rows = -(-width // stride), -(-65 // stride)
         geometry = WindowGeometry(width, 65, size, size, stride, stride, 1, 1, 0, 0, columns, rows)
         check_gradient_of(kind, geometry, 48, "clamp", np.float32)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
 
 
 @pytest.mark.parametrize("edge", EDGES)
@@ -394,10 +395,10 @@ def test_blocks_for_cpus_of_both_kinds(by_eights, size, stride, dtype):
     before = tunables(device.tuning)
     geometry = WindowGeometry(19, 33, size, size, stride, stride, 1, 1, 0, 1, 19 // stride + 1, 33 // stride)
     try:
-        set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+        use_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
         check_gradient_of(MAX, geometry, 35, "zero", dtype)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
 
 
 @pytest.mark.parametrize("unit", [2.0**-24, 4096.0], ids=["small", "large"])
@@ -456,10 +457,10 @@ def test_recorded_windows_that_share_no_pixels(size, stride, channels, edge, dty
     before = tunables(device.tuning)
     geometry = WindowGeometry(4 * stride + 1, 5 * stride + 2, size, size, stride, stride, 1, 1, size // 2, 0, 5, 6)
     try:
-        set_tunables(device.tuning, before.with_number("pooling_gradient_by_eights", 1))
+        use_tunables(device.tuning, before.with_number("pooling_gradient_by_eights", 1))
         check_gradient_of(RECORDED, geometry, channels, edge, dtype)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
 
 
 @given(data=st.data())

@@ -22,6 +22,7 @@ from mpsgrad.kernels.pointwise import THREADGROUPS_OF_CLUSTER
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
 from mpsgrad.kernels.reduction_few_channels import FEW_CHANNELS
 from mpsgrad.kernels.strided_reductions import reduction
+from mpsgrad.shader import use_tunables
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -31,7 +32,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import tunables
 
 OVERS = {"Row": "row", "Column": "column", "FeatureChannels": "feature_channels"}
 KINDS: dict[str, tuple[type[ReduceUnary], Any, Any]] = {
@@ -751,11 +752,11 @@ def test_columns_of_images_that_exceed_the_caches(name, shape):
     device = mg.default_device()
     x = np.random.default_rng(8).integers(-300, 300, shape).astype(np.float32)
     before = tunables(device.tuning)
-    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    use_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
     try:
         _, y, _ = encode(cls(), x)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     np.testing.assert_allclose(y, reference.reduction(over, operation, x), rtol=3e-7)
 
 

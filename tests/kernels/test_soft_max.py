@@ -18,7 +18,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import soft_max
 from mpsgrad.kernels.soft_max_few_channels import few_channels
-from mpsgrad.shader import ShaderFamily
+from mpsgrad.shader import ShaderFamily, use_tunables
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -28,7 +28,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, tunables
 
 pytestmark = pytest.mark.usefixtures("several_kernels_at_a_time")
 
@@ -143,14 +143,14 @@ def test_rows_of_cpus_of_both_kinds(kind, channels, by_eights):
     x, g = (generator.standard_normal((1, 7, 9, channels), np.float32) for _ in range(2))
     before = tunables(device.tuning)
     try:
-        set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+        use_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
         _, y, state = encode(kind.forward(), x)
         dx = encode_gradient_of(kind.gradient(), g, y, state)
         first, fewer = x[:, :1].copy(), g[:, :1].copy()
         _, first_y, first_state = encode(kind.forward(), first)
         first_dx = encode_gradient_of(kind.gradient(), fewer, first_y, first_state)
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     expected = kind.reference(x)
     assert_within(y, expected, kind.bound(x, expected, np.float32))
     np.testing.assert_array_equal(y[:, :1], first_y)
@@ -168,10 +168,10 @@ def test_gradients_past_the_caches_are_the_same_bits(kind, channels):
     before, found = tunables(device.tuning), []
     try:
         for cached_bytes in (before.cached_bytes, 1 << 20):
-            set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
+            use_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
             found.append(encode_gradient_of(kind.gradient(), g, y, state))
     finally:
-        set_tunables(device.tuning, before)
+        use_tunables(device.tuning, before)
     np.testing.assert_array_equal(*found)
 
 
