@@ -500,6 +500,17 @@ def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:
     assert caught.value.line == 13
 
 
+def test_functions_may_give_objects_that_begin_with_a_value() -> None:
+    functions = (
+        "struct Begun { float a; Begun(float v) : a(v) {} };\n"
+        f"Begun next(float v, threadgroup float* s, uint t) {{ if (v > 5) return Begun(v); s[t] = v; {WAIT}"
+        "return Begun(s[(t + 1) % 4]); }\n"
+    )
+    body = "threadgroup float s[64]; Begun begun = next(x[i], s, t); y[i] = begun.a;"
+    x = np.arange(LANES, dtype=np.float32) + 2
+    np.testing.assert_array_equal(run(functions, body, x, 0)[:8], [3, 4, 5, 2, 6, 7, 8, 9])
+
+
 @pytest.mark.skipif(mg.default_device().family != "cpu", reason="GPUs do not wait for threads that have returned")
 def test_functions_with_barriers_that_templates_are_given_are_refused() -> None:
     functions = f"int turn(int a, int b) {TURN} template <int (*F)(int, int)> int apply(int a) {{ return F(a, 3); }}"

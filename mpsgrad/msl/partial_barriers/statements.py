@@ -37,7 +37,7 @@ class BodyWriter(ValueWriter):
         if function.kernel is not None:
             output += self._made(first, f"bool {ACTIVE} = true ;")
         if self._returned:
-            output += [*self._returned, *self._made(first, f"{_RESULT} {{ }} ;")]
+            output += [*self._returned, *self._made(first, f"{_RESULT} = nothing_mtl ( ) ;")]
         output += self._statements(first + 1, last, Flow((ACTIVE,)))
         if self._returned:
             output += self._made(last, f"return {_RESULT} ;")
