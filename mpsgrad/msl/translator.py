@@ -27,6 +27,7 @@ from mpsgrad.msl.friends import open_to_friends
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.function_parameters import functions_as_types
+from mpsgrad.msl.functions_that_wait import functions_that_wait
 from mpsgrad.msl.host_tensors import carry_host_tensors
 from mpsgrad.msl.library_marks import ANY_THREAD, OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
@@ -418,11 +419,10 @@ class _Translator:
         forms = VectorForms(
             program, backend, self._names, filename, is_own, guidance.analysed, types if is_run else None
         )
-        if checked is not None:
-            from mpsgrad.msl.instrument import functions_with_barriers
-
-            # Of a call of a function with a barrier the compiler takes for granted that all threads come to it.
-            for place in functions_with_barriers(program):
+        if not is_own and backend.guards_flow:
+            # Of a call of a function with a barrier the compiler takes for granted that all threads come to it, and
+            # threads that run abreast have the positions of others there.
+            for place in functions_that_wait(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         if not backend.has_native_constructors:
             self._carry_structs(forms)

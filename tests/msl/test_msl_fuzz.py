@@ -130,6 +130,11 @@ def test_random_choices(kind: type[ChoicesProgram]) -> None:
     check_threads(kind, range(QUICK_CHOICES))
 
 
+def test_templates_that_wait_have_the_positions_of_their_threads() -> None:
+    """They are called at several places: the compiler gave one that it left apart the first sixteen positions."""
+    check_threads(WaitingChoicesProgram, range(930, 940))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seeds", batches(QUICK_CHOICES, NIGHTLY_PROGRAMS), ids=str)
 @pytest.mark.parametrize("kind", [ChoicesProgram, WaitingChoicesProgram])

@@ -7,7 +7,7 @@ or writing, is read off the expression that it stands in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.divergence import functions_with_partial_barriers
@@ -17,7 +17,7 @@ from mpsgrad.msl.instrument.scopes import has_constructors
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, OWN_NAMES, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
 from mpsgrad.msl.program import Kernel, Program
-from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token, matching_angle
+from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token
 
 __all__ = [
     "CONSTANT_NAMES",
@@ -25,7 +25,6 @@ __all__ = [
     "THREADGROUP_NAMES",
     "Instrumentation",
     "Site",
-    "functions_with_barriers",
     "instrument",
     "member_template",
 ]
@@ -108,24 +107,3 @@ def _host_name(kernel: Kernel) -> str:
     if attribute is None:
         return "::".join((*kernel.namespace, kernel.name.text))
     return "".join(token.text[1:-1] for token in attribute.arguments if token.kind == STRING)
-
-
-def functions_with_barriers(program: Program) -> Iterator[int]:
-    """Where functions begin, behind their template's parameters, that come to a barrier themselves or by calls."""
-    tokens = program.tokens
-    heads = [*program.function_heads, *(head[1:] for head in program.member_heads)]
-    names = {opening: tokens[opening - 1].text for _, opening, _ in heads}
-    words = {opening: {token.text for token in tokens[opening:end]} for _, opening, end in heads}
-    found = {names[opening] for opening, each in words.items() if any("_barrier_checked_" in word for word in each)}
-    known = -1
-    while len(found) > known:
-        known = len(found)
-        found |= {names[opening] for opening, each in words.items() if each & found}
-    for start, opening, _ in heads:
-        if names[opening] in found:
-            while tokens[start].text == "template":
-                close = matching_angle(tokens, start + 1, certain=True)
-                if close is None:
-                    break
-                start = close + 1
-            yield start
