@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mpsgrad.devices import Device, cache, default_device, find_device
 from mpsgrad.errors import MPSGradError, ShaderError
+from mpsgrad.own_processes import environment_of_modules
 from mpsgrad.shader import ShaderFamily, families, shader_directory
 
 PROGRESS_AFTER_SECONDS = 1.0
@@ -93,7 +94,7 @@ def _helpers(device: Device, count: int) -> Iterator[None]:
                 helpers.append(
                     subprocess.Popen(
                         command,
-                        env={**os.environ, _HELPER_MARK: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                        env=environment_of_modules(**{_HELPER_MARK: "1"}),
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,

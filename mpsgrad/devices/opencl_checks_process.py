@@ -5,7 +5,6 @@ What the checks have found until then is in a file that both processes have in m
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.devices.opencl_checks import CheckedKernel, CheckedLaunch, Outcome, no_findings
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import Launch, Translation
+from mpsgrad.own_processes import environment_of_modules
 
 if TYPE_CHECKING:
     import pyopencl
@@ -53,7 +53,7 @@ def run_apart(
         (folder / _FINDINGS).write_bytes(nothing.tobytes())
         ended = subprocess.run(
             [sys.executable, "-m", "mpsgrad.devices.opencl_checks_process", name],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=environment_of_modules(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -67,8 +67,8 @@ def run_apart(
     if not findings["count"].any():
         kernel = next(iter(translation.kernels))
         how = signal.Signals(-ended.returncode).name if ended.returncode < 0 else f"status {ended.returncode}"
-        said = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise DeviceError(f"{kernel}: the checked kernel ended its process ({how}) before it found why", *said)
+        said = "".join(f": {line}" for line in ended.stderr.decode(errors="replace").strip().splitlines()[-1:])
+        raise DeviceError(f"{kernel}: the checked kernel ended its process ({how}) before it found why{said}")
     return Outcome(findings, tuple(each.data for each in launch.regions), (None,) * len(launch.regions), False)
 
 

@@ -50,8 +50,9 @@ def test_what_is_found_before_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_nothing_found_is_an_error_that_says_how_it_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match=r"^f: the checked kernel ended its process \(SIGSEGV\) before it found why"):
-        findings(monkeypatch, tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
+    words = r"^f: the checked kernel ended its process \(SIGSEGV\) before it found why: its last words$"
+    with pytest.raises(DeviceError, match=words):
+        findings(monkeypatch, tmp_path, "sys.stderr.write('its last words\\n')\nos.kill(os.getpid(), signal.SIGSEGV)")
 
 
 def test_errors_of_the_device_are_raised_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

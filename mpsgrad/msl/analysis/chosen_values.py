@@ -12,9 +12,9 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import FLOATS, built_in
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 
-CHOICES = ("?", "&&", "||")
-
 _JOINING = ("&&", "||")
+CHOICES = ("?", *_JOINING)
+
 _OPERATIONS = frozenset("+ - * & | ^ ~ ! << >> < > <= >= == !=".split())
 _CHANGES = frozenset(("++", "--", *ASSIGNMENTS))
 _BEFORE_OPERANDS = frozenset(
@@ -62,12 +62,15 @@ def _takes_long(source: Source, place: int) -> bool:
     text = source.text(place)
     if text in _CHANGES or text in ("/", "%"):
         return True
-    if source.kind(place) != IDENTIFIER or source.text(place - 1) == ".":
-        return source.text(place + 1) == "(" and source.kind(place) == IDENTIFIER
+    if source.kind(place) != IDENTIFIER:
+        return False
+    is_called = source.text(place + 1) == "("
+    if source.text(place - 1) == ".":
+        return is_called
     variable = source.variable(text, place)
     if variable is not None:
-        return variable.is_reference or variable.first in source.starts_of_classes or source.text(place + 1) == "("
-    if source.text(place + 1) not in ("(", "<"):
+        return variable.is_reference or variable.first in source.starts_of_classes or is_called
+    if not is_called and source.text(place + 1) != "<":
         return False
     kind = built_in(text)
     if kind is None:
@@ -77,4 +80,3 @@ def _takes_long(source: Source, place: int) -> bool:
     # Numbers out of range are taken care of where a floating-point number becomes an integer.
     given = expressions_of(source).type_of(place + 2, source.close(place + 1))
     return given is None or given.base in FLOATS
-

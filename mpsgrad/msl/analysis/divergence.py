@@ -6,13 +6,12 @@ assigned where such a value decides.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from mpsgrad.msl.analysis.calls import opening_of_call, reaching, returns_of
+from mpsgrad.msl.analysis.calls import functions_meant, opening_of_call, places_of_names, reaching, returns_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
@@ -204,11 +203,11 @@ class _Divergence:
         for index in range(*part):
             if source.kind(index) != IDENTIFIER or source.text(index - 1) in (".", "->"):
                 continue
-            variable = source.variable(source.text(index), index)
             text = source.text(index)
+            variable = source.variable(text, index)
             if variable is None and (text.startswith(_RESULTS_OF_THREADS) or text in self._names_of_parts):
                 return None
-            if source.text(index) == "this" or variable is not None and self._is_of_object(variable):
+            if text == "this" or variable is not None and self._is_of_object(variable):
                 return None
             if variable is not None:
                 found.add(variable.place)
@@ -333,20 +332,11 @@ class _Divergence:
                     yield from self._written(index, argument, (index, source.close(index + 1)))
 
     def _calls(self) -> Iterator[tuple[int, list[Function]]]:
-        """Where functions are called, each with those of its name."""
+        """Where functions are called, each with those that may be meant."""
         source = self._source
-        by_name: list[tuple[str, Variable | None, list[Function]]] = [
-            (name, None, functions) for name, functions in source.functions_by_name.items()
-        ]
-        lambdas = {each.start: each for each in source.lambdas}
-        for variable in itertools.chain.from_iterable(source.variables.values()):
-            called = lambdas.get(variable.initialiser[0]) if variable.initialiser else None
-            if called is not None:
-                by_name.append((variable.name, variable, [called]))
-        for name, object_, functions in by_name:
-            for index in self._places(name):
-                if opening_of_call(source, index) >= 0 and object_ in (None, source.variable(name, index)):
-                    yield index, functions
+        for index in places_of_names(source, [*source.functions, *source.lambdas]):
+            if self._is_in_body(index) and opening_of_call(source, index) >= 0:
+                yield index, functions_meant(source, index)
 
     def _other_names(self) -> Iterator[_Assignment]:
         """Variables that references and pointers of threads stand for, or may: what is written there is theirs."""

@@ -96,26 +96,41 @@ def names_are_common(source: Source, head: Range) -> bool:
 
 def _names_common_memory(source: Source, variable: Variable) -> bool:
     """Whether the variable is a reference that a kernel is given, or a function in all calls of it."""
-    return source.keep((_names_common_memory, variable.place), lambda: _is_given_common_memory(source, variable, ()))
+    return source.keep((_names_common_memory, variable.place), lambda: _is_given_common_memory(source, variable))
 
 
-def _is_given_common_memory(source: Source, variable: Variable, passed: tuple[int, ...]) -> bool:
+def _is_given_common_memory(source: Source, variable: Variable) -> bool:
+    todo, seen = [variable], {variable.place}
+    while todo:
+        given = _given(source, todo.pop())
+        if given is None:
+            return False
+        todo += [each for each in given if each.place not in seen]
+        seen.update(each.place for each in given)
+    return True
+
+
+def _given(source: Source, variable: Variable) -> list[Variable] | None:
+    """What calls of a function give for its parameter, a reference to memory that threads share; nothing for a
+    kernel's; None for another variable, or where a call gives something else than a variable."""
     if not variable.is_reference or variable.type is None or variable.type.space not in SHARED_SPACES:
-        return False
+        return None
     function = next((each for each in source.functions if each.opening < variable.place < each.closing), None)
-    if function is None or function.kernel is not None or variable.place in passed:
-        return function is not None
+    if function is None or function.kernel is not None:
+        return None if function is None else []
     parameters = source.arguments(function.opening)
     number = next(number for number, (start, end) in enumerate(parameters) if start <= variable.place < end)
+    found = []
     for index in source.places(function.name):
         opening = opening_of_call(source, index)
         if opening == function.opening or opening < 0 and not source.in_body(index):
             continue
         start, end = source.arguments(opening)[number] if opening >= 0 else (0, 0)
         given = source.variable(source.text(start), start) if end == start + 1 else None
-        if given is None or not _is_given_common_memory(source, given, (*passed, variable.place)):
-            return False
-    return True
+        if given is None:
+            return None
+        found.append(given)
+    return found
 
 
 def _begins(source: Source, variable: Variable, index: int, head: Range) -> bool:
