@@ -256,6 +256,8 @@ class ShaderFamily:
         self._renderings: dict[tuple[str, str, str, tuple[tuple[str, Any], ...]], Rendering] = {}
         self._libraries: dict[tuple[Device, str], Library] = {}
         self._functions: dict[tuple[Device, str, str, str], Function] = {}
+        # Of functions that were forgotten, too: encodes that are remembered still use them.
+        self._dtypes: dict[tuple[Device, str, Function], str] = {}
         self._lock = RLock()
 
     @property
@@ -333,6 +335,7 @@ class ShaderFamily:
                     self._libraries[device, source] = device.compile(source, name=self.path)
                 function = self._libraries[device, source].function(name)
                 self._functions[device, device.family, name, dtype] = function
+                self._dtypes[device, device.family, function] = dtype
         return function
 
     def _rendering(self, device: Device, dtype: str) -> Rendering:
@@ -344,10 +347,7 @@ class ShaderFamily:
 
     def dtype_of(self, function: Function, device: Device) -> str | None:
         """Which dtype's kernel ``function`` is, or None if it is none of this family's."""
-        for dtype in self.dtypes:
-            if self._functions.get((device, device.family, function.name, dtype)) is function:
-                return dtype
-        return None
+        return self._dtypes.get((device, device.family, function))
 
     def forget_functions(self) -> None:
         """Has functions looked up anew at their next use, because the tunables of a device family changed."""

@@ -225,6 +225,17 @@ def test_functions_are_made_once_each_of_what_it_needs(monkeypatch):
         family.function(device, "nonsense", "float")
 
 
+def test_families_know_functions_that_they_forgot():
+    """Encodes that are remembered go on with them when the tunables change, and neighbours are joined by them."""
+    family, other, device = families()["soft_max"], families()["fill"], mg.default_device()
+    functions = {dtype: family.function(device, "soft_max_up_to_32", dtype) for dtype in ("float", "half")}
+    family.forget_functions()
+    assert {dtype: family.dtype_of(function, device) for dtype, function in functions.items()} == {
+        dtype: dtype for dtype in functions
+    }
+    assert other.dtype_of(functions["half"], device) is None
+
+
 # parameter structs
 
 
