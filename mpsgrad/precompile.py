@@ -17,7 +17,6 @@ from pathlib import Path
 
 from mpsgrad.devices import Device, cache, default_device, find_device
 from mpsgrad.errors import MPSGradError, ShaderError
-from mpsgrad.own_processes import environment_of_modules
 from mpsgrad.shader import ShaderFamily, families, shader_directory
 
 PROGRESS_AFTER_SECONDS = 1.0
@@ -94,7 +93,7 @@ def _helpers(device: Device, count: int) -> Iterator[None]:
                 helpers.append(
                     subprocess.Popen(
                         command,
-                        env=environment_of_modules(**{_HELPER_MARK: "1"}),
+                        env={**os.environ, _HELPER_MARK: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,

@@ -137,22 +137,15 @@ class CheckedLaunch:
 
 
 class CheckedKernel:
-    """One kernel of a source, compiled with checks: what ``compile`` gives for a launch.
-
-    ``new_findings`` gives the memory for what checks find at this many sites.
-    """
+    """One kernel of a source, compiled with checks: what ``compile`` gives for a launch."""
 
     def __init__(
-        self,
-        device: OpenCLDevice,
-        compile: Callable[[Launch], tuple[pyopencl.Program, Translation]],
-        new_findings: Callable[[int], np.ndarray] | None = None,
+        self, device: OpenCLDevice, compile: Callable[[Launch], tuple[pyopencl.Program, Translation]]
     ) -> None:
         self._device = device
         # The program finds its tables by a variable of its own.
         self._lock = Lock()
         self._compile = once(compile)
-        self._new_findings = new_findings or no_findings
 
     @property
     def signature(self) -> KernelSignature:
@@ -167,25 +160,13 @@ class CheckedKernel:
     def run(self, launch: CheckedLaunch) -> Outcome:
         """Runs the kernel.
 
-        What threads do that come past a barrier alone may end the process, so kernels in which some may run in another.
-        """
-        require_constants(self.signature)
-        if not self.instrumentation.has_partial_barriers:
-            return self.run_here(launch)
-        from mpsgrad.devices.opencl_checks_process import run_apart
-
-        compiled = {each: self._compile(each) for each in dict.fromkeys(("row", self._form(launch)))}
-        return run_apart(self._device, compiled, launch)
-
-    def run_here(self, launch: CheckedLaunch) -> Outcome:
-        """Runs the kernel in this process.
-
         What seems to have no value may have one that looks like it: where such is found, the kernel runs again with
         memory that looks otherwise, and what is not found then, too, is none.
 
         What threads find may depend on their order where they have atomic functions, and only there: else such threads
         race, which is found in any order. So if nothing is found, the first threadgroups run again, in the other order.
         """
+        require_constants(self.signature)
         suspects = np.zeros(_SUSPECTS, np.uint64)
         run = partial(self._run, launch, suspects)
         outcome = run()
@@ -219,7 +200,7 @@ class CheckedKernel:
 
         shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
         lengths = dict(zip(shared_arguments, launch.threadgroup_memory, strict=True))
-        memory = _CheckMemory(checks, launch.regions, lengths, self._new_findings(len(checks.sites)))
+        memory = _CheckMemory(checks, launch.regions, lengths)
         memory.context["reversed"] = is_reversed
         memory.context["suspects"] = _address(suspects)
         memory.context["flipped"] = _FLIPPED if is_flipped else 0
@@ -253,11 +234,6 @@ class CheckedKernel:
         return memory.outcome()
 
 
-def no_findings(sites: int) -> np.ndarray:
-    """Memory for what checks find at this many sites, and nothing in it yet."""
-    return np.zeros((KINDS, max(sites, 1)), FINDING)
-
-
 @contextmanager
 def _device_errors(name: str) -> Iterator[None]:
     """Raises ``DeviceError`` for what the runtime raises."""
@@ -275,15 +251,13 @@ class _CheckMemory:
     ``lengths`` are the bytes of the threadgroup memory that is an argument, by its name.
     """
 
-    def __init__(
-        self, checks: Instrumentation, regions: Sequence[Region], lengths: Mapping[str, int], findings: np.ndarray
-    ) -> None:
+    def __init__(self, checks: Instrumentation, regions: Sequence[Region], lengths: Mapping[str, int]) -> None:
         self._regions = regions
         self._granule = checks.granule
         self.arena = _Arena([region.data for region in regions])
         self._granules = [np.zeros(self._granules_of(region) + 1, _GRANULE) for region in regions]
         self._local_granules = np.zeros(_LOCAL_BYTES // checks.granule, _GRANULE)
-        self._findings = findings
+        self._findings = np.zeros((KINDS, max(len(checks.sites), 1)), FINDING)
         self._lanes = np.zeros((max(checks.lane_sites, 1), LARGEST_THREADGROUP), np.uint32)
         self.context = context = np.zeros((), _CONTEXT)
         context["low"], context["high"] = self.arena.low, self.arena.high

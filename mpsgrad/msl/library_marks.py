@@ -5,6 +5,7 @@ from __future__ import annotations
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 
 ANY_THREAD, WHEN, WHERE = (f"{name}{RENAMED_SUFFIX}" for name in ("any_thread", "when", "where"))
+RETURNED = f"returned{RENAMED_SUFFIX}"
 AT, LENT = (f"{name}{RENAMED_SUFFIX}" for name in ("at", "lent"))
 WHOLE = f"whole{RENAMED_SUFFIX}"
 WHOLE_NUMBER = f"whole_number{RENAMED_SUFFIX}"

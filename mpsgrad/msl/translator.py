@@ -134,7 +134,7 @@ def translate(
                 program = analysed.program
             if backend.has_native_constructors and (computing := _with_computed_constants(analysed)):
                 program, analysed = computing.program, computing
-            if checked is None and (whole := _with_whole_barriers(analysed, backend)):
+            if whole := _with_whole_barriers(analysed, backend, is_checked=checked is not None):
                 program, analysed = whole.program, whole
                 needs.append(ANY_THREAD)
             if checked is None:
@@ -308,7 +308,7 @@ def _analysed_again(analysed: Source, tokens: list[Token]) -> Source:
     return type(analysed)(program.tokens, program, analysed.version, False, analysed.written, analysed.filename)
 
 
-def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
+def _with_whole_barriers(analysed: Source, backend: Backend, *, is_checked: bool) -> Source | None:
     """A program in which all threads come to each barrier, where only some might; None if they do already."""
     from mpsgrad.msl.analysis.divergence import functions_with_partial_barriers
 
@@ -321,7 +321,7 @@ def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
     if simpler is not None:
         analysed = _analysed_again(analysed, simpler)
         partial = functions_with_partial_barriers(analysed, waits_for_returned=backend.waits_for_returned)
-    return _analysed_again(analysed, with_whole_barriers(analysed, partial))
+    return _analysed_again(analysed, with_whole_barriers(analysed, partial, is_checked=is_checked))
 
 
 def _with_conditions_that_ask(analysed: Source) -> Source:

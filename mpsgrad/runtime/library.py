@@ -176,16 +176,14 @@ class KernelFunction(DeviceBound):
         Finds accesses outside buffers, threadgroup arrays and what is a thread's own, reads of what has no value, data
         races, barriers and simdgroup functions that only some threads reach, integer division by zero and loops without
         end; ``MISTAKES`` in ``mpsgrad.runtime`` says what each means and what a run cannot show. Out-of-bounds accesses
-        are kept from happening, and where only some threads may come to a barrier the kernel runs in a process of its
-        own, which may end. The arguments are those of a call, and are left as they are.
+        are kept from happening. The arguments are those of a call, and are left as they are.
 
         ``undefined`` has the names or positions of arguments whose contents have no value before the run: outputs. What
         pointers in an argument point to is named as in the kernel: ``all.y``, ``several[0].y``.
         With ``rounded_up`` the threads run that a grid rounded up to whole threadgroups has, as ``metalcompute``
         dispatches them.
 
-        Raises what a call raises, ``DeviceError`` if that process ends before anything is found, and
-        ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
+        Raises what a call raises, and ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
         """
         from mpsgrad.runtime.check import check_kernel
 

@@ -517,8 +517,12 @@ class FlowProgram(ExpressionMaker):
 
 
 class WaitingProgram(FlowProgram):
-    """A kernel whose threads wait for each other wherever some of them come, those left out that went another way."""
+    """A kernel whose threads wait for each other wherever some of them come, those left out that went another way.
 
+    ``leaves_some_out`` says, behind ``expected``, whether there were such threads.
+    """
+
+    leaves_some_out = False
     more_parameters, more_arguments = ", threadgroup uint* shared, uint l", ", shared, l"
 
     def _exchange(self) -> Statement:
@@ -527,6 +531,7 @@ class WaitingProgram(FlowProgram):
         shift = pick.randrange(1, 32)
 
         def rotate(values: Values, mask: np.ndarray) -> None:
+            self.leaves_some_out = self.leaves_some_out or mask.any() and not mask.all()
             store(values, "shared", values[other], mask)
             store(values, name, values["shared"][(np.arange(LANES) + shift) % LANES], mask)
 

@@ -408,12 +408,12 @@ kernel void f(device float* y, {I}, {T}) {{
     Defect("barriers in both branches", f"""
 kernel void f(device float* y, {I}, {T}) {{
     if (<<t % 2 == 0||i < 1000>>) {{
-        {BARRIER};
-    }} else {{
         {BARRIER}; // here
+    }} else {{
+        {BARRIER};
     }}
     y[i] = 1;
-}}""", 64, floats(64), ("divergent-barrier",), "thread 1 comes to this barrier while thread 0 is at the one in line 5", {"threadgroup": 64}),
+}}""", 64, floats(64), ("divergent-barrier",), "only 32 of 64 threads of the threadgroup come to this barrier: thread 1 does not", {"threadgroup": 64}),
     Defect("a barrier in a loop of different lengths", f"""
 kernel void f(device float* y, {I}, {T}) {{
     for (uint k = 0; k < <<t||63u>> / 16; ++k) {{

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpsgrad.msl.analysis.divergence import functions_with_partial_barriers
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.friends import open_classes
 from mpsgrad.msl.instrument.scopes import has_constructors
@@ -42,8 +41,7 @@ class Instrumentation:
     ``threadgroup_arguments`` are asked for by position. ``lane_sites`` counts the sites of simdgroup functions.
     ``members`` have a template each in the translation. No access is smaller than ``granule`` bytes. ``unchecked`` are
     places (file, line, column) that were not understood. ``has_constructors`` says that constants may get their values
-    when the program runs, ``has_partial_barriers`` that only some threads may come to a barrier: what they do then, and
-    what others do behind it, is anything.
+    when the program runs.
     """
 
     tokens: list[Token]
@@ -57,7 +55,6 @@ class Instrumentation:
     granule: int
     unchecked: tuple[tuple[str, int, int], ...]
     has_constructors: bool
-    has_partial_barriers: bool
 
     @property
     def library_names(self) -> tuple[str, ...]:
@@ -98,7 +95,6 @@ def instrument(
         granule,
         tuple((token.file, token.line, token.column) for token in woven.not_understood),
         has_constructors(read),
-        bool(functions_with_partial_barriers(read, waits_for_returned=True)),
     )
 
 

@@ -16,7 +16,7 @@ from mpsgrad.msl.instrument.own_variables import holder_of
 from mpsgrad.msl.instrument.scopes import Form, Meaning, Scopes, is_object_member
 from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven
 from mpsgrad.msl.instrument.tree import Node, TreeReader
-from mpsgrad.msl.library_marks import AT
+from mpsgrad.msl.library_marks import AT, RETURNED, WHEN, WHERE
 from mpsgrad.msl.tokens import SITE, Token
 
 Context = Literal["none", "read", "operand", "write", "update", "designate", "lend", "base", "place", "address"]
@@ -329,6 +329,9 @@ class ExpressionWeaver:
             self._arguments(arguments, frozenset(), may_write=True)
             return
         name = function.text
+        if name in (WHEN, WHERE):
+            self._visit(arguments[1], context, path)
+            return
         if self._root(function)[1].watched is not None and not has_followed_methods(self._source, ")"):
             self._visit(function, "designate")
         if name not in self._source.program.functions and self._library_call(node, name, arguments):
@@ -422,10 +425,14 @@ class ExpressionWeaver:
         """Notes the edits for a call of a library function that is checked itself; False for any other."""
         function = node.parts[0]
         edits = self.edits
-        if name in ("threadgroup_barrier", "simdgroup_barrier") and len(arguments) == 1:
+        if name in ("threadgroup_barrier", "simdgroup_barrier") and arguments:
             edits.replace(function.place, f"{name}_checked_mtl")
-            among = [",", self._lane_site()] if name == "simdgroup_barrier" else []
-            edits.after(arguments[0].end - 1, *among, ",", self._site(node.start, node.end))
+            among = self._lane_site() if name == "simdgroup_barrier" else "true"
+            more = (",", among) if len(arguments) == 1 else ()
+            edits.after(arguments[-1].end - 1, *more, ",", self._site(node.start, node.end))
+            return True
+        if name == RETURNED:
+            edits.after(node.place, self._site(node.start, node.end))
             return True
         atomic = _ATOMIC.match(name)
         if atomic is not None and arguments:

@@ -16,10 +16,11 @@ from mpsgrad.msl.instrument.own_variables import Declared, OwnVariables
 from mpsgrad.msl.instrument.scopes import Meaning, constants, form_of
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
+from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
-_SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
+_SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private goto".split())
 _DEEPEST = 200
 _MOST_SITES = 60000
 
@@ -147,7 +148,7 @@ class Weaver(ExpressionWeaver):
             self._return(index, stop)
         elif text in ("struct", "class", "union", "enum") and "{" not in (self._text(k) for k in range(index, stop)):
             self._simple(index, stop, is_statement=True)
-        elif text not in (";", "break", "continue") and text not in _SKIPPED:
+        elif text not in (";", "break", "continue") and text not in _SKIPPED and self._text(index + 1) != ":":
             self._simple(index, stop, is_statement=True)
 
     def _parts(self, statement: Statement) -> None:
@@ -184,7 +185,11 @@ class Weaver(ExpressionWeaver):
         self._visit(self._trees.expression(start, end), "read")
 
     def _guard(self, start: int, end: int) -> None:
-        self.edits.before(start, "loop_mtl", "(", self._site(start, end), ")", "&&", "(")
+        site = self._site(start, end)
+        if self._text(start) == ANY_THREAD:
+            # All threads have to ask.
+            start, end = start + 2, end - 1
+        self.edits.before(start, "loop_mtl", "(", site, ")", "&&", "(")
         self.edits.after(end - 1, ")")
 
     def _turns(self, loop: Statement) -> None:

@@ -7,6 +7,8 @@ of them, and forgets the results of all that went another way.
 Here each thread keeps a mark, ``active_mtl``, that a ``return`` takes away, and is led through the statements that hold
 barriers with all others: a loop goes on for as long as any thread would. What stands between is done by the marked ones
 only. Functions with barriers get the mark of their caller as their first argument.
+
+A program that is to be checked says at each barrier whether a thread would come to it, and where it returned.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from mpsgrad.msl.tokens import Token, error, made_at
 __all__ = ["with_whole_barriers", "without_declared_conditions"]
 
 
-def with_whole_barriers(source: Source, partial: Sequence[Function]) -> list[Token]:
-    """The tokens of ``source`` in which all threads come to the barriers in the functions ``partial``, too; raises
-    ``ShaderError`` where what stands around one is not understood."""
+def with_whole_barriers(source: Source, partial: Sequence[Function], *, is_checked: bool) -> list[Token]:
+    """The tokens of ``source`` in which all threads come to the barriers in the functions ``partial``, too, for checks
+    to be put in if it ``is_checked``; raises ``ShaderError`` where what stands around one is not understood."""
     try:
-        return _Program(source, partial).tokens()
+        return _Program(source, partial, is_checked).tokens()
     except NotUnderstood as found:
         message = "only some threads may come to a barrier, and this has a form in which the others cannot be led to it"
         raise error(message, source.tokens[min(found.place, len(source.tokens) - 1)]) from None
@@ -37,8 +39,9 @@ def with_whole_barriers(source: Source, partial: Sequence[Function]) -> list[Tok
 class _Program:
     """One source, and the functions in it that change."""
 
-    def __init__(self, source: Source, partial: Sequence[Function]) -> None:
+    def __init__(self, source: Source, partial: Sequence[Function], is_checked: bool) -> None:
         self.source = source
+        self._is_checked = is_checked
         self._waiting = reaching(source, [BARRIER])
         self.changed = {function.start: function for function in partial}
         todo = list(partial)
@@ -85,7 +88,7 @@ class _Program:
         while position < len(tokens):
             function = bodies.get(position)
             if function is not None:
-                output += BodyWriter(source, function).tokens()
+                output += BodyWriter(source, function, self._is_checked).tokens()
                 position = function.body_close + 1
                 continue
             output.append(tokens[position])
@@ -125,7 +128,7 @@ class _Program:
             else:
                 output += made_at(tokens[opening], ",")
             output += tokens[first:body]
-            output += self._with_lambdas(BodyWriter(self.source, function).tokens())
+            output += self._with_lambdas(BodyWriter(self.source, function, self._is_checked).tokens())
         return output
 
     def opening(self, name: int) -> int:

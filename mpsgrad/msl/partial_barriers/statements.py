@@ -11,7 +11,7 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.statements import LABELS, LOOPS, Range, Section, Statement
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.instrument.tree import NotUnderstood
-from mpsgrad.msl.library_marks import ANY_THREAD
+from mpsgrad.msl.library_marks import ANY_THREAD, RETURNED
 from mpsgrad.msl.partial_barriers.values import Flow, ValueWriter
 from mpsgrad.msl.tokens import IDENTIFIER, Token, skip_attributes
 
@@ -24,8 +24,8 @@ _HEAD_WORDS = frozenset({"static", "inline", "constexpr", "METAL_FUNC"})
 class BodyWriter(ValueWriter):
     """Writes the body of one function."""
 
-    def __init__(self, source: Source, function: Function) -> None:
-        super().__init__(source, function)
+    def __init__(self, source: Source, function: Function, is_checked: bool) -> None:
+        super().__init__(source, function, is_checked)
         self._is_deduced = False
         self._returned = self._return_type()
 
@@ -143,13 +143,18 @@ class BodyWriter(ValueWriter):
             if self._text(index) == "return" and behind > index + 2:
                 result = self._made(index, f"{_RESULT} =") if self._returned else []
                 output += [*result, *self._tokens[index + 1 : behind]]
-            output += self._made(index, _taken(jump))
+            output += [*self._noted_return(index), *self._made(index, _taken(jump))]
             if not self._is_last(behind, start, end):
                 label = label or self._name("behind")
                 output += self._made(index, f"goto {label} ;")
             output += self._made(index, "}")
             index = behind
         return output, label
+
+    def _noted_return(self, index: int) -> list[Token]:
+        """What tells checks that the kernel returns at ``index``, if it does."""
+        is_noted = self._is_checked and self._function.kernel is not None and self._text(index) == "return"
+        return self._made(index, f"{RETURNED} ( ) ;") if is_noted else []
 
     def _jump(self, index: int, start: int, flow: Flow) -> tuple[str, ...] | None:
         """The marks that the jump at ``index`` takes away; None where it is no jump out of what begins at ``start``."""
@@ -309,7 +314,7 @@ class BodyWriter(ValueWriter):
             before += [*self._made(first, "if ( !"), *asked, *self._made(first, ") break ;")]
             done = [*self._made(first, "{"), *(done + before if word == "do" else before + done)]
             done += self._made(end - 1, "}")
-            asked = self._made(first, "true")
+            asked = self._made(first, f"{ANY_THREAD} ( true )" if self._is_checked else "true")
         if word == "do":
             loop = [self._tokens[first], *done, *self._made(end - 1, "while ("), *asked, *self._made(end - 1, ") ;")]
         else:
@@ -343,7 +348,7 @@ class BodyWriter(ValueWriter):
         """A declaration or an expression in which a barrier is waited for."""
         text = self._text(first)
         if text == BARRIER and self._source.close(first + 1) == end - 2:
-            return self._tokens[first:end]
+            return [*self._barrier(first, end - 1, flow), self._tokens[end - 1]]
         declared = self._declaration(first, end, flow)
         if declared is not None:
             return declared
@@ -356,7 +361,7 @@ class BodyWriter(ValueWriter):
             result = self._made(first, f"{_RESULT} =") if is_return and self._returned else []
             output += [*result, *value, *self._made(end - 1, ";")]
         if is_return:
-            output += self._made(first, _taken(flow.marks))
+            output += [*self._noted_return(first), *self._made(first, _taken(flow.marks))]
         return output + self._made(end - 1, "}")
 
 

@@ -41,8 +41,9 @@ class Flow:
 class ValueWriter:
     """Writes the values in the body of one function."""
 
-    def __init__(self, source: Source, function: Function) -> None:
+    def __init__(self, source: Source, function: Function, is_checked: bool) -> None:
         self._source = source
+        self._is_checked = is_checked
         self._tokens = source.tokens
         self._text = source.text
         self._function = function
@@ -73,6 +74,11 @@ class ValueWriter:
             not any(each.body_open < index < each.body_close for each in inside)
             for index in self._waiting.calls(start, end)
         )
+
+    def _barrier(self, start: int, end: int, flow: Flow) -> list[Token]:
+        """The call of a barrier that stands there; checks are told whether the thread would come to it."""
+        mark = self._made(end - 1, f", {flow.mark}") if self._is_checked else []
+        return [*self._tokens[start : end - 1], *mark, self._tokens[end - 1]]
 
     def _value(self, start: int, end: int, flow: Flow) -> tuple[list[Token], list[Token]]:
         """What is to be done by all threads before an expression, and the expression without it: nothing is left of a
@@ -111,7 +117,7 @@ class ValueWriter:
             self._take_in_order(node, flow, before, replaced)
             return
         if node.kind == "call" and node.parts[0].text == BARRIER:
-            before += [*self._tokens[node.start : node.end], *self._made(node.place, ";")]
+            before += [*self._barrier(node.start, node.end, flow), *self._made(node.place, ";")]
             replaced.append(((node.start, node.end), [] if is_whole else self._made(node.place, "( void ) 0")))
             return
         functions = self._called(node) if node.kind == "call" else []

@@ -525,9 +525,11 @@ template <typename T> inline void constant_mtl(T &object, uint name, uint fence)
 template <typename T> struct fenced_mtl { T object; uchar fence[256]; };
 
 // Barriers.
-IN_TURN_MTL void arrive_mtl(uint flags, uint site, uint thread) {
+// A thread that ``comes`` not is only led past the barrier.
+IN_TURN_MTL void arrive_mtl(uint flags, bool comes, uint site, uint thread) {
   __global context_mtl *c = checks_mtl;
   __global thread_mtl *t = &c->thread[thread];
+  if (!comes) return;
   uint k = t->barriers;
   if (k < MOST_BARRIERS_MTL && !c->stopped) {
     if (c->barrier_count[k] == 0) {
@@ -569,9 +571,9 @@ IN_TURN_MTL void depart_mtl(uint thread) {
   // A thread may be taken past a barrier that it did not come to.
   uint k = t->waits != 0 ? t->barriers - 1 : t->barriers;
   t->waits = 0;
-  if (k < MOST_BARRIERS_MTL && !c->stopped && c->barrier_count[k] != c->threads) incomplete_barrier_mtl(k);
+  if (k < MOST_BARRIERS_MTL && !c->stopped && c->barrier_count[k] != 0 && c->barrier_count[k] != c->threads) incomplete_barrier_mtl(k);
 }
-#define threadgroup_barrier_checked_mtl(flags, site) (arrive_mtl((uint)(flags), site, thread_mtl_now()), threadgroup_barrier(flags), depart_mtl(thread_mtl_now()))
+#define threadgroup_barrier_checked_mtl(flags, comes, site) (arrive_mtl((uint)(flags), comes, site, thread_mtl_now()), threadgroup_barrier(flags), depart_mtl(thread_mtl_now()))
 inline void returned_mtl(uint site) { checks_mtl->thread[thread_mtl_now()].left = site + 1; }
 
 // Simdgroups: a lane counts its calls of each function; lanes that call it abreast have counted as far.
