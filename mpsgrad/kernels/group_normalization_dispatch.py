@@ -38,6 +38,7 @@ from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
     ELEMENTS_OF_LINE,
     THREADS_OF_EIGHTS,
+    VECTORS,
     ChunkedRows,
     Layout,
     Operand,
@@ -94,6 +95,8 @@ ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
 """On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
 ROWS_OF_TILE_OF_FEW_REGISTERS, COLUMNS_OF_TILE_OF_FEW_REGISTERS = 8, 2048
 """The same of CPUs with 16 registers of eight floats."""
+COLUMNS_OF_SHORT_ROWS = 4096
+"""On CPUs with more of them: statistics of so many are merged at a time where a row is short."""
 ELEMENTS_IN_ORDER = 1 << 19
 """Of so many, in all images, they read each row on its own: nearer caches do not hold all of it."""
 COLUMNS_OF_PANEL = 64
@@ -123,8 +126,12 @@ FAMILY = ShaderFamily(
         "sums": numbers.normalization_sums_per_lane,
         "columns_at_once": COLUMNS_PER_SUM * numbers.normalization_sums_per_lane,
         "goes_by_panels": numbers.has_many_registers,
+        "by_sixteens": numbers.has_many_registers,
         "rows_of_tile": ROWS_OF_TILE if numbers.has_many_registers else ROWS_OF_TILE_OF_FEW_REGISTERS,
         "columns_of_tile": COLUMNS_OF_TILE if numbers.has_many_registers else COLUMNS_OF_TILE_OF_FEW_REGISTERS,
+        "columns_of_short_rows": COLUMNS_OF_SHORT_ROWS
+        if numbers.has_many_registers
+        else COLUMNS_OF_TILE_OF_FEW_REGISTERS,
     },
     template="batch_normalization",
     ahead_of_time=False,
@@ -357,17 +364,24 @@ class _WholePasses(_SimdgroupPasses):
         buffers: Sequence[Buffer],
         destination: Image,
     ) -> None:
-        exceeds, most_columns = self._exceeds(layouts), -(-self.groups // blocks) * self.channels_per_group
-        pixels_of_row = self._pixels_of_row(layouts)
+        exceeds, pixels_of_row = self._exceeds(layouts), self._pixels_of_row(layouts)
         if pixels_of_row > 1:
             work = chunked_rows(names, single(layouts), pixels_of_row, tunables(self.device.tuning))
-            eights = work.columns // 8
+            columns = work.columns
+            lanes = next(lanes for lanes in self._lanes() if columns % lanes == 0)
         else:
-            work, eights = self._work(names, layouts), -(-most_columns // 8)
+            work, columns = self._work(names, layouts), -(-self.groups // blocks) * self.channels_per_group
+            fewest = self.groups // blocks * self.channels_per_group
+            lanes = next(lanes for lanes in self._lanes() if lanes <= fewest)
+        eights = -(-columns // lanes) * lanes // 8
         parameters = self._parameters(work, exceeds=exceeds, blocks=blocks, eights_of_block=eights)
         table = self.scratch(EIGHTS_OF_TABLE * 8 * eights * blocks * self.images)
         buffers = *buffers, table, destination.buffer
-        self.add(f"{function_name}_in_one", self.images * blocks, *buffers, parameters)
+        self.add(f"{function_name}_in_one_of_{VECTORS[lanes]}", self.images * blocks, *buffers, parameters)
+
+    def _lanes(self) -> tuple[int, ...]:
+        """How many columns such a thread may take at a time, the most first."""
+        return (16, 8) if tunables(self.device.tuning).has_many_registers else (8,)
 
     def _exceeds(self, layouts: Sequence[Layout]) -> bool:
         """Whether results are written past the caches, which takes whole lines of them."""
@@ -382,7 +396,7 @@ class _WholePasses(_SimdgroupPasses):
         *_, width, height, channels, _ = merged[0]
         if height > 1 or any(layout[1] != channels for layout in merged):
             return 1
-        for columns in (COLUMNS_AT_ONCE, 8):
+        for columns in (COLUMNS_AT_ONCE, *self._lanes()):
             count = columns // math.gcd(columns, channels)
             # Other rows of fewer than eight channels are of single numbers.
             rows_per_column = FEWEST_ROWS_PER_COLUMN if columns > 8 else int(channels >= 8)

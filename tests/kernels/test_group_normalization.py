@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
 from mpsgrad.kernels import group_normalization_dispatch
+from mpsgrad.kernels.pointwise import VECTORS
 from mpsgrad.shader import use_tunables
 from mpsgrad.testing import FencedImage, assert_within, batch_sizes, channel_formats, error_bound, values
-from mpsgrad.tunables import WHERE_FEWER, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, tunables
 
 EPS = float(np.finfo(np.float32).eps)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -240,6 +241,36 @@ def test_many_images_have_the_bits_of_each_alone(groups):
     check(alone)
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@each_dtype
+@pytest.mark.parametrize(
+    ("shape", "groups", "lanes"),
+    [
+        ((2, 9, 11, 15), None, 8),
+        ((2, 9, 11, 16), None, 16),
+        ((3, 9, 11, 37), None, 16),
+        ((1, 8, 9, 63), 3, 16),
+        ((2, 8, 9, 119), 7, 16),
+        # Rows of 96, 48 and 24 columns.
+        ((2, 90, 90, 3), None, 16),
+        ((1, 41, 39, 3), 1, 16),
+        ((2, 5, 7, 3), None, 8),
+    ],
+)
+def test_columns_that_threads_with_many_registers_take_at_a_time(shape, groups, lanes, dtype):
+    case, device = Case.draw(shape, groups, dtype), mg.default_device()
+    before = tunables(device.tuning)
+    try:
+        for by_eights, most in ((WHERE_FEWER, lanes), (ALWAYS, 8)):
+            use_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+            check(case)
+            with mg.CommandBuffer() as commands:
+                case.kernel().encode(commands, mg.Image.from_array(case.x))
+                assert commands._dispatches[-1].function.name == f"normalize_images_in_one_of_{VECTORS[most]}"
+    finally:
+        use_tunables(device.tuning, before)
+
+
 MOVNTPS = re.compile(rb"(\xc5|\xc4.)[\x78\xf8]\x2b", re.DOTALL)
 """The instruction of x86 that stores four floats past the caches, of registers that AVX2 has too."""
 
@@ -248,7 +279,7 @@ def test_results_past_caches_are_written_by_instructions_for_that(opencl_device)
     """Compilers may take it for the store on the other way: then memory that is overwritten is read first."""
     import pyopencl as cl
 
-    function = group_normalization_dispatch.FAMILY.function(opencl_device, "normalize_images_in_one", "float")
+    function = group_normalization_dispatch.FAMILY.function(opencl_device, "normalize_images_in_one_of_eights", "float")
     program = function.kernel.get_info(cl.kernel_info.PROGRAM)
     (binary,) = program.get_info(cl.program_info.BINARIES)
     assert len(MOVNTPS.findall(binary)) > 20
