@@ -67,6 +67,13 @@ def chosen(x: Values) -> Values:
     return r + np.where(big, big.sum(), 3 * (~big).sum())
 
 
+def divided(x: Values) -> Values:
+    """Sums over those that are above 1 and the others, of which the odd ones and the last ones leave earlier."""
+    big, t = x > 1, np.arange(x.size)
+    of_others = np.where(t % 2, 0, 2 * (~big & (t % 2 == 0)).sum()) + np.where(t > 20, 0, 100)
+    return 3 + np.where(big, 2 * (x[big].sum() + big.sum()) + 100, 2 * x[~big].sum() + of_others)
+
+
 def turned(x: Values) -> Values:
     """Loops that go on for as long as enough threads are there."""
     turns = np.zeros(x.size)
@@ -196,6 +203,21 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         "float two = 0; twice(x[i], two); y[i] = r + of_few(x[i], 4) + two + [&](float v) { return sum(v); }(x[i]);",
         lambda x: 6 * x.sum() + x.size + np.where(np.arange(x.size) < 4, x[:4].sum(), 0)
         + np.where(np.arange(x.size) < 3, x[:3].sum(), 0),
+    ),
+    "a variable that is returned at several places": (
+        f"{OF_THOSE}template <typename T> struct Sums {{\n"
+        "T real, imag; Sums(T real, T imag) : real(real), imag(imag) {} };\n"
+        "template <bool all> auto sums(float v, threadgroup float* s, uint t) {\n"
+        "Sums<float> r(0, 0); for (int k = 0; k < 2; k++) { r.real += of_those(v, s, t);"
+        "if constexpr (!all) { if (t % 2) continue; } r.imag += of_those(1, s, t); }"
+        f"if constexpr (!all) {{ {WAIT} if (t > 20) return r; }} r.imag += 100; return r; }}\n"
+        "template <typename F> void divided(bool v, F f) { if (v) f(true_type{}); else f(false_type{}); }\n"
+        "template <int first, int last, typename F> void each(F f) {\n"
+        "if constexpr (first < last) { f(first); each<first + 1, last>(f); } }\n",
+        f"{CLEARED} if (i >= n) return; Sums<float> r(0, 0); int z = 0;"
+        "each<0, 2>([&](auto k) { each<0, 3>([&](auto j) { z += k * j; }); });"
+        "divided(x[i] > 1, [&](auto all) { r = sums<all.value>(x[i], s, t); }); y[i] = r.real + r.imag + z;",
+        divided,
     ),
     "a switch": (
         "",
