@@ -26,7 +26,6 @@ from mpsgrad.kernels.batch_normalization_families import (
     LONG_CHANNELS,
     MANY_THREADS,
     MOST_CHANNELS_AT_ONCE,
-    MOST_ELEMENTS_IN_ONE,
     NEURONS_AT_ONCE,
     PARAMETERS,
     ROWS_AT_ONCE,
@@ -39,6 +38,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     WITHOUT_NEURON,
     ending_of,
     families_of,
+    most_elements_in_one,
     most_summed_columns,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
@@ -129,6 +129,11 @@ def threads_by_channels(layouts: Sequence[Layout], element_bytes: int, compute_u
     return per_unit * compute_units if fits else 0
 
 
+def is_of_one_thread(layouts: Sequence[Layout], has_many_registers: bool) -> bool:
+    """Whether one thread of a CPU makes all passes over the images that are read."""
+    return len(layouts) * math.prod(layouts[0][4:]) <= most_elements_in_one(has_many_registers)
+
+
 class Encoder(NormalizationEncoder):
     """Adds the dispatches of one encode; its data gradient is that of a batch of ``batch_pixels``."""
 
@@ -175,7 +180,7 @@ class _SimdgroupEncoder(Encoder):
         joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
         most_summed = most_summed_columns(len(layouts), numbers.has_many_registers)
         # One thread adds up a small image, for which each chunk has a price.
-        is_small = adds_up and len(layouts) * math.prod(layouts[0][4:]) <= MOST_ELEMENTS_IN_ONE
+        is_small = adds_up and is_of_one_thread(layouts, numbers.has_many_registers)
         for count in (pixels_per_row, joined):
             if count == pixels_per_row or not adds_up or count * self.channels <= most_summed:
                 work = chunked_rows(names, layouts, count, numbers, adds_up, 1 if is_small else FEWEST_CHUNKS)
@@ -225,7 +230,8 @@ class _SimdgroupEncoder(Encoder):
         """Adds the kernel whose threads own channels; False if it does not suit."""
         numbers = tunables(self.device.tuning)
         has_kernel = function_name.startswith(WITHOUT_NEURON) or self.neuron.neuron_type in FAMILIES_BY_CHANNELS
-        if numbers.has_many_registers or not has_kernel:
+        # With few registers threads that own channels are faster than one thread with all of them.
+        if not has_kernel or (numbers.has_many_registers and is_of_one_thread(layouts, True)):
             return False
         element_bytes, compute_units = 2 if self.metal_type == "half" else 4, max(1, self.device.compute_units)
         threads = threads_by_channels(layouts, element_bytes, compute_units)

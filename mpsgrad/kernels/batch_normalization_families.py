@@ -179,12 +179,13 @@ def _family_by_channels(name: str) -> ShaderFamily:
 
 
 FAMILIES_BY_CHANNELS = {kind: _family_by_channels(NEURON_TYPE_NAMES[kind]) for kind in FAMILIES_IN_ONE}
-"""For images of few pixels and many channels on CPUs with few registers."""
+"""For images of few pixels and many channels on CPUs."""
 
 
-MOST_ELEMENTS_IN_ONE = 1 << 18
-"""Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken; of a
-gradient and its source together."""
+def most_elements_in_one(has_many_registers: bool) -> int:
+    """Of an image that one thread of a CPU normalizes sooner than three kernels, for all of which others have to be
+    woken; of a gradient and its source together."""
+    return 7 << 16 if has_many_registers else 1 << 18
 
 
 AT_ONCE, VECTORS, FOURS, PAIRS = "_at_once_by_", "_of_vectors", "_of_fours", "_of_pairs"

@@ -10,15 +10,16 @@ from mpsgrad.kernels.batch_normalization_families import (
     FAMILIES,
     FAMILIES_BY_CHANNELS,
     FAMILIES_IN_ONE,
-    MOST_ELEMENTS_IN_ONE,
     PARAMETERS,
     WITHOUT_NEURON,
+    most_elements_in_one,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.kernels.pointwise import Layout, merge_pixels
 from mpsgrad.neighbouring_dispatches import join_when_adjacent
+from mpsgrad.tunables import tunables
 
-MOST_THREADGROUPS_IN_ONE = 16
+MOST_THREADGROUPS_IN_ONE = 20
 """Into which such an image is divided. It is seen at once, where reading the parameters takes longer than a launch."""
 FUNCTIONS_REMEMBERED = 256
 """To find out whose kernels they are takes longer than a launch."""
@@ -72,7 +73,7 @@ def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) 
     source_of_merge, *rest = merge.buffers
     *partial_of_merge, mean, variance, gamma, beta, table, parameters_of_merge, coefficients = rest
     source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
-    if not _is_small(parameters, coefficients, images=1):
+    if not _is_small(parameters, coefficients, 1, _most_elements(source)):
         return None
     if (
         (source_of_merge, source_of_stream, table_of_stream) != (source, source, table)
@@ -97,7 +98,7 @@ def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispa
     table, parameters_of_merge, coefficients = merge.buffers[8:]
     gradient_of_stream, source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
     numbers = mean, variance, gamma, beta
-    if not _is_small(parameters, coefficients, images=2):
+    if not _is_small(parameters, coefficients, 2, _most_elements(source)):
         return None
     if (
         (gradient_of_stream, source_of_stream, table_of_stream) != (gradient, source, table)
@@ -132,9 +133,13 @@ def _in_one(
     return None
 
 
+def _most_elements(image: Buffer) -> int:
+    return most_elements_in_one(tunables(image.device.tuning).has_many_registers)
+
+
 @lru_cache(maxsize=FUNCTIONS_REMEMBERED)
-def _is_small(sums: Buffer, stream: Buffer, images: int) -> bool:
-    """Whether one thread does what has these parameters, for the sums over so many ``images`` and for what is streamed.
+def _is_small(sums: Buffer, stream: Buffer, images: int, most: int) -> bool:
+    """Whether what has these parameters is of ``most`` elements, the sums over so many ``images`` and what is streamed.
 
     They are constants, so that it is remembered: reading them takes as long as all else here.
     """
@@ -143,7 +148,7 @@ def _is_small(sums: Buffer, stream: Buffer, images: int) -> bool:
         p["previous"] == 0
         and p["channels"] == q["channels"]
         and p["epsilon"] == q["epsilon"]
-        and images * max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
+        and images * max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= most
     )
 
 

@@ -14,7 +14,7 @@ from mpsgrad.kernels.batch_normalization_dispatch import threads_by_channels
 from mpsgrad.kernels.pointwise import dense_layout
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.shader import use_tunables
-from mpsgrad.tunables import ALWAYS, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, tunables
 
 pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="other kernels")
 
@@ -108,6 +108,30 @@ def test_both_passes_are_one_kernel_with_the_same_bits_as_two(shape, dtype, neur
         np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
     for name in ("mean", "variance", "gradient_for_gamma", "gradient_for_beta"):
         np.testing.assert_array_equal(getattr(joined.state, name), getattr(apart.state, name))
+
+
+@pytest.mark.parametrize("neuron", NEURONS, ids=["plain", "relu"])
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        ((2, 9, 8, 64), ["normalize_in_one", "normalization_gradient_in_one"]),
+        ((2, 14, 14, 704), ["normalize_in_one", BACKWARD]),
+        ((2, 19, 20, 704), [FORWARD, BACKWARD]),
+    ],
+)
+def test_with_many_registers_one_thread_takes_all_channels_of_smaller_images(shape, names, neuron):
+    """And of larger ones than with few."""
+    device = mg.default_device()
+    use_tunables(device.tuning, tunables(device.tuning).with_number("convolution_by_eights", WHERE_FEWER))
+    case = Case.draw(shape, neuron=neuron)
+    check(case, run(case))
+    encodes = Encodes(case)
+    with mg.CommandBuffer() as commands:
+        encodes.add_statistics(commands)
+        encodes.normalize(commands)
+        encodes.add_sums(commands)
+        encodes.differentiate(commands)
+        assert names_of(commands) == names
 
 
 @pytest.mark.parametrize("channels", [64, 131, 264])
