@@ -9,6 +9,7 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
@@ -62,6 +63,9 @@ SHARE_OF_CACHES = 0.75
 BYTES_BETWEEN_ROWS = 2048
 """Rows a multiple of that apart, of which a thread writes halves of lines in turn, are not written past the caches by
 CPUs with few registers: one half would leave before the other comes, which takes up to four times as long."""
+FEWEST_TAPS_BY_COLUMNS, ROWS_BY_COLUMNS = 16, {"float": (1, 3), "half": (2, 3)}
+"""Windows of eight channels and more are searched column by column if they have so many taps, and if a row of pixels is
+in so many rows of windows, each of which goes through it again. Others are sooner searched tap by tap or row by row."""
 FEWEST_OF_ROW_SEARCHED_BEFORE = 320
 """Rows of so many numbers, of few channels, are searched in a pass of their own by CPUs with few registers where
 windows have 3 x 3 taps at stride 1: one kernel for both takes up to 1.7 times as long, and less of shorter rows."""
@@ -262,11 +266,16 @@ class PoolingMaxGradient(PoolingGradient):
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
     ) -> bool:
         """Adds the kernel that searches windows of few channels column by column; False if it does not suit."""
-        taps_x, _, _, _, dilation_x, *_ = parameters["window"]
+        taps_x, taps_y, _, stride_y, dilation_x, *_ = parameters["window"]
         *_, height, channels, images = parameters["destination"]
         extent = (taps_x - 1) * dilation_x + 1
+        fewest_rows, most_rows = ROWS_BY_COLUMNS[metal_type]
+        suits_some_channels = (
+            taps_x * taps_y >= FEWEST_TAPS_BY_COLUMNS and fewest_rows <= ceiling_divide(taps_y, stride_y) <= most_rows
+        )
         if (
-            channels >= 8
+            channels >= tunables(self.device.tuning).floats_of_register
+            or (channels >= 8 and not suits_some_channels)
             or not self._can_visit_windows(parameters)
             or 2 * extent * channels > MOST_IN_TILE
             or any(parameters[name][1] != channels for name in ("destination", "gradient", "source"))

@@ -350,7 +350,9 @@ def test_averages_of_large_windows(channels, size, rows, edge):
 
 
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize(("width", "channels"), [(1100, 1), (21, 2), (400, 3), (18, 4), (24, 6), (160, 7)])
+@pytest.mark.parametrize(
+    ("width", "channels"), [(1100, 1), (9, 1), (21, 2), (400, 3), (18, 4), (57, 5), (24, 6), (160, 7)]
+)
 @pytest.mark.parametrize(("size", "stride"), SEARCHED_BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in SEARCHED_BLOCKS])
 def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channels, edge):
     """Over tiles beside and below each other, with equal maxima: the bits are those of the record."""
@@ -387,16 +389,17 @@ def test_blocks_are_searched_and_added_up_at_once(size, stride, width, height, c
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("size", "stride"), [(2, 1), (3, 1), (3, 2), (4, 3), (5, 2)])
+@pytest.mark.parametrize("channels", [3, 12, 35])
+@pytest.mark.parametrize(("size", "stride"), [(2, 1), (2, 2), (3, 1), (3, 2), (4, 3), (5, 2)])
 @pytest.mark.parametrize("by_eights", [ALWAYS, WHERE_FEWER], ids=["few registers", "many registers"])
-def test_blocks_for_cpus_of_both_kinds(by_eights, size, stride, dtype):
+def test_blocks_for_cpus_of_both_kinds(by_eights, size, stride, channels, dtype):
     """What is kept of windows, and how many channels are taken at a time, depend on the registers."""
     device = mg.default_device()
     before = tunables(device.tuning)
     geometry = WindowGeometry(19, 33, size, size, stride, stride, 1, 1, 0, 1, 19 // stride + 1, 33 // stride)
     try:
         use_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
-        check_gradient_of(MAX, geometry, 35, "zero", dtype)
+        check_gradient_of(MAX, geometry, channels, "zero", dtype)
     finally:
         use_tunables(device.tuning, before)
 
@@ -426,6 +429,9 @@ def test_smallest_and_largest_halves_are_searched_and_added_up(stride, unit):
         (2300, 1, 7, 1, 1),
         (61, 5, 5, 2, 1),
         (350, 6, 5, 5, 1),
+        (61, 12, 5, 2, 1),
+        (97, 15, 4, 4, 1),
+        (23, 9, 4, 2, 3),
         (23, 37, 4, 1, 3),
         (90, 3, 3, 3, 4),
         (3, 2, 9, 1, 1),
