@@ -14,7 +14,9 @@ from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, read_type
 from mpsgrad.msl.backend import is_swizzle
+from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.equal_class_names import tell_classes_apart
 from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, PUNCTUATION, Token, error, split_commas, tokenize_lines
 from mpsgrad.msl.unions import class_bodies, name_place
@@ -22,6 +24,7 @@ from mpsgrad.msl.unions import class_bodies, name_place
 BITS = f"bits{RENAMED_SUFFIX}"
 _VALUE, _PROMOTED = "value_of_bits", "promoted_bits"
 _WORDS = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
+_BEFORE_CONSTRUCTORS = frozenset({"{", "}", ";", ":", ")", ">", "]", "explicit", "constexpr", "inline"})
 _CHANGES = ASSIGNMENTS | {"++", "--"}
 
 
@@ -45,8 +48,12 @@ def has_bit_fields(tokens: Sequence[Token]) -> bool:
 
 def carry_bit_fields(program: Program, filename: str) -> list[Token]:
     """The tokens of ``program`` without bit-fields; raises ``ShaderError`` for a form that is not carried."""
+    source = Source(program.tokens, program, (2, 3), False, "", filename)
+    apart = tell_classes_apart(source)
+    if apart is not None:
+        program = read_program(apart)
+        source = Source(program.tokens, program, (2, 3), False, "", filename)
     tokens = program.tokens
-    source = Source(tokens, program, (2, 3), False, "", filename)
     pieces: dict[int, tuple[int, list[Token]]] = {}
     owners: dict[str, set[str]] = {}
     for start, close in class_bodies(source):
@@ -247,7 +254,11 @@ def _constructors(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple
         members = source.members.get(name, {})
         is_plain = [source.text(start), source.text(opening), source.text(start - 1) == ">"] == ["struct", "{", False]
         has_arrays = any(extents or kind is None or kind.pointers or kind.columns for kind, extents in members.values())
-        if not is_plain or has_arrays or source.places(name, start=opening, end=close):
+        has_constructors = any(
+            source.text(index + 1) == "(" and source.text(index - 1) in _BEFORE_CONSTRUCTORS
+            for index in source.places(name, start=opening, end=close)
+        )
+        if not is_plain or has_arrays or has_constructors:
             message = f"values in braces for '{name}', which has bit-fields, are not supported on CPUs; assign them"
             raise error(message, source.tokens[place])
         listed = [f"{kind} {member}_value" for member, (kind, _) in members.items() if kind is not None]

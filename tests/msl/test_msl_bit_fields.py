@@ -156,3 +156,47 @@ def test_values_in_braces() -> None:
     assert o.tolist() == [1, -100, 3, 1, 0, 34, 5, -2, 12.5]
     assert (kept["word"] & 0xFFFF).tolist() == [7 | 0xFFF << 4, 1 | (-100 & 0xFFF) << 4]
     compile_for_cuda(translate(LIBRARY + source, "cuda", launch="box").source, "braces.metal")
+
+
+OF_ONE_NAME = {
+    "bit-fields in both": (
+        "namespace a { struct P { uint u : 3, v : 5; }; } namespace b { struct P { uint w : 4, v : 9; }; }"
+    ),
+    "one of them has none": "namespace a { struct P { uint u : 3, v : 5; }; } namespace b { struct P { uint w, v; }; }",
+    "in classes": "struct a { struct P { uint u : 3, v : 5; }; }; struct b { struct P { uint w, v; }; };",
+    "by other names": (
+        "namespace c { struct P { uint w, v; }; } namespace a { struct P { uint u : 3, v : 5; }; }"
+        "namespace b { using P = c::P; }"
+    ),
+    "in inner namespaces": (
+        "namespace a { namespace c { struct P { uint u : 3, v : 5; }; } using c::P; }"
+        "namespace b { struct P { uint w : 4, v : 12; P next() const { P p = *this; p.v += 1; return p; } }; }"
+    ),
+}
+USES_OF_ONE_NAME = {
+    "members": "a::P p; p.u = x[0]; p.v = x[1]; b::P q; q.w = x[2]; q.v = x[3];",
+    "braces": "a::P p = {x[0], x[1]}; b::P q = {x[2], x[3]};",
+    "temporary objects": "a::P p = a::P{x[0], x[1]}; b::P q = b::P{x[2], x[3]};",
+    "pointers": (
+        "a::P first; b::P second; thread a::P* r = &first; thread b::P* s = &second;"
+        "r->u = x[0]; r->v = x[1]; s->w = x[2]; s->v = x[3]; a::P p = *r; b::P q = *s;"
+    ),
+}
+
+
+@pytest.mark.parametrize("declarations", OF_ONE_NAME)
+@pytest.mark.parametrize("use", USES_OF_ONE_NAME)
+def test_classes_of_one_name_have_bit_fields_of_their_own(declarations: str, use: str) -> None:
+    source = f"""#include <metal_stdlib>
+using namespace metal;
+{OF_ONE_NAME[declarations]}
+inline uint sum(a::P p) {{ return p.v + p.u; }}
+inline uint sum(b::P p) {{ return p.v * 10 + p.w; }}
+kernel void f(device const uint* x, device uint* y) {{
+    {USES_OF_ONE_NAME[use]}
+    y[0] = p.u; y[1] = p.v; y[2] = q.w; y[3] = q.v; y[4] = p.v + 1; y[5] = q.v + 1; y[6] = sum(p); y[7] = sum(q);
+    p.v--; q.v += 2; y[8] = p.v; y[9] = q.v;
+}}"""
+    y = np.zeros(10, np.uint32)
+    mg.compile(source).function("f")(1, np.array([5, 3, 11, 300], np.uint32), y)
+    assert y.tolist() == [5, 3, 11, 300, 4, 301, 8, 3011, 2, 302]

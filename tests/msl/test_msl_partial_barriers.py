@@ -67,6 +67,13 @@ def chosen(x: Values) -> Values:
     return r + np.where(big, big.sum(), 3 * (~big).sum())
 
 
+def divided(x: Values) -> Values:
+    """Sums over those that are above 1 and the others, of which the odd ones and the last ones leave earlier."""
+    big, t = x > 1, np.arange(x.size)
+    of_others = np.where(t % 2, 0, 2 * (~big & (t % 2 == 0)).sum()) + np.where(t > 20, 0, 100)
+    return 3 + np.where(big, 2 * (x[big].sum() + big.sum()) + 100, 2 * x[~big].sum() + of_others)
+
+
 def turned(x: Values) -> Values:
     """Loops that go on for as long as enough threads are there."""
     turns = np.zeros(x.size)
@@ -196,6 +203,21 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         "float two = 0; twice(x[i], two); y[i] = r + of_few(x[i], 4) + two + [&](float v) { return sum(v); }(x[i]);",
         lambda x: 6 * x.sum() + x.size + np.where(np.arange(x.size) < 4, x[:4].sum(), 0)
         + np.where(np.arange(x.size) < 3, x[:3].sum(), 0),
+    ),
+    "a variable that is returned at several places": (
+        f"{OF_THOSE}template <typename T> struct Sums {{\n"
+        "T real, imag; Sums(T real, T imag) : real(real), imag(imag) {} };\n"
+        "template <bool all> auto sums(float v, threadgroup float* s, uint t) {\n"
+        "Sums<float> r(0, 0); for (int k = 0; k < 2; k++) { r.real += of_those(v, s, t);"
+        "if constexpr (!all) { if (t % 2) continue; } r.imag += of_those(1, s, t); }"
+        f"if constexpr (!all) {{ {WAIT} if (t > 20) return r; }} r.imag += 100; return r; }}\n"
+        "template <typename F> void divided(bool v, F f) { if (v) f(true_type{}); else f(false_type{}); }\n"
+        "template <int first, int last, typename F> void each(F f) {\n"
+        "if constexpr (first < last) { f(first); each<first + 1, last>(f); } }\n",
+        f"{CLEARED} if (i >= n) return; Sums<float> r(0, 0); int z = 0;"
+        "each<0, 2>([&](auto k) { each<0, 3>([&](auto j) { z += k * j; }); });"
+        "divided(x[i] > 1, [&](auto all) { r = sums<all.value>(x[i], s, t); }); y[i] = r.real + r.imag + z;",
+        divided,
     ),
     "a switch": (
         "",
@@ -489,7 +511,6 @@ def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         f"if (i >= n) return; switch (n) {{ case 0: float r; {WAIT} case 1: r = 2; y[i] = r; }}",
         f"if (i >= n) return; float a[2][2] = {{{{1, 2}}}}; for (float v : a[t & 1]) {{ {WAIT} y[i] += v; }}",
         f"auto wait = [&](float v) {{ if (v > 0) {{ {WAIT} return v; }} return x[0]; }}; y[i] = wait(x[i]);",
-        f"struct Own {{ float a; }}; Own own{{x[i]}}; auto [part] = own; if (part > 0) {{ {WAIT} }}",
         f"struct Own {{ Own(float v) {{ if (v > 0) {{ {WAIT} }} }} }}; Own own(x[i]);",
     ],
 )
@@ -498,6 +519,55 @@ def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:
     with pytest.raises(ShaderError, match="only some threads may come to a barrier") as caught:
         mg.compile(source, language_version="3.2")
     assert caught.value.line == 13
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "auto [part, k] = pair;",
+        "const auto [part, k] = pair;",
+        "auto [part, k] = pair_of(x, i);",
+        "auto [part, k]{pair_of(x, i)};",
+        "auto [part, k] = Pair{x[i], t & 3};",
+        "thread auto& [part, k] = pair;",
+        "thread const auto& [part, k] = pairs[i & 1];",
+        "device const auto& [part, k] = *(device const Pair*)&kept[2 * i];",
+    ],
+)
+def test_parts_of_objects_beside_barriers(declaration: str) -> None:
+    """Threads that have returned, or go another way, have no such objects."""
+    functions = (
+        "struct Pair { float a; uint b; };\n"
+        "Pair pair_of(device const float* x, uint i) { return {x[i], i & 3}; }\n"
+    )
+    body = f"""threadgroup float s[64]; s[t] = 0; Pair pair = {{x[i], t & 3}}, pairs[2] = {{pair, pair}};
+    y[2 * i] = x[i]; ((device uint*)y)[2 * i + 1] = t & 3; device const float* kept = y;
+    {WAIT}
+    if (t >= n) return;
+    if (t & 1) {{
+        {declaration}
+        float twice = part + part;
+        for (uint turn = 0; turn <= k; turn++) {{
+            {WAIT}
+            s[t] = twice;
+        }}
+        auto [r, some] = Pair{{s[t ^ 2] + k, 1}};
+        {WAIT}
+        y[2 * i] = r + some;
+    }}"""
+    source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{\n{body}\n}}\n"
+    x = np.arange(LANES, dtype=np.float32) + 2
+    y = np.zeros(2 * LANES, np.float32)
+    n = 40
+    library = mg.compile(source, language_version="3.2")
+    library.function("f")(LANES, x, y, np.uint32(n), threadgroup=LANES)
+    k = np.arange(LANES)
+    there = (k < n) & (k & 1 == 1)
+    np.testing.assert_array_equal(y[::2], np.where(there, 2 * x[k ^ 2] + (k & 3) + 1, x))
+    found = library.function("f").check(LANES, x, np.zeros_like(y), np.uint32(LANES), threadgroup=LANES)
+    assert {each.name for each in found} <= {"divergent-barrier"}, "\n".join(map(str, found))
+    translated = translate(source, "cuda", launch="box", definitions={"__METAL_VERSION__": "320"}).source
+    compile_for_cuda(translated, "f.cu")
 
 
 def test_functions_may_give_objects_that_begin_with_a_value() -> None:

@@ -139,12 +139,12 @@ def test_products_are_right_to_lint_checks_and_cuda(product: Product) -> None:
 
 
 FRAGMENTS = HEAD + """
-template <bool turned_left, bool turned_right> void multiply(device const float* a, device const float* b, device float* c, uint lane) {
+template <bool turned_left, bool turned_right, typename T = float, typename Sum = float> void multiply(device const T* a, device const T* b, device Sum* c, uint lane) {
   constexpr auto descriptor = matmul2d_descriptor(16, 32, 16, turned_left, turned_right, true, matmul2d_descriptor::mode::multiply_accumulate);
   matmul2d<descriptor, execution_simdgroup> op;
-  auto left = op.template get_left_input_cooperative_tensor<float, float, float>();
-  auto right = op.template get_right_input_cooperative_tensor<float, float, float>();
-  auto sums = op.template get_destination_cooperative_tensor<decltype(left), decltype(right), float>();
+  auto left = op.template get_left_input_cooperative_tensor<T, T, Sum>();
+  auto right = op.template get_right_input_cooperative_tensor<T, T, Sum>();
+  auto sums = op.template get_destination_cooperative_tensor<decltype(left), decltype(right), Sum>();
   short quad = lane >> 2, row = (quad & 4) | ((lane >> 1) & 3), column = ((quad & 2) | (lane & 1)) * 4;
   for (short i = 0; i < 8; ++i) {
     short y = row + i / 4 * 8, x = column + i % 4;
@@ -163,18 +163,32 @@ template <bool turned_left, bool turned_right> void multiply(device const float*
 }
 kernel void plain(device const float* a, device const float* b, device float* c, uint lane [[thread_index_in_simdgroup]]) { multiply<false, false>(a, b, c, lane); }
 kernel void turned(device const float* a, device const float* b, device float* c, uint lane [[thread_index_in_simdgroup]]) { multiply<true, true>(a, b, c, lane); }
+kernel void of_bytes(device const char* a, device const char* b, device int* c, uint lane [[thread_index_in_simdgroup]]) { multiply<true, false>(a, b, c, lane); }
+kernel void of_halves(device const half* a, device const half* b, device float* c, uint lane [[thread_index_in_simdgroup]]) { multiply<false, true>(a, b, c, lane); }
 """
 
 
-def test_operands_in_registers_lie_as_on_apples_gpus() -> None:
-    rng = np.random.default_rng(2)
-    a, b = rng.standard_normal((16, 16)).astype(np.float32), rng.standard_normal((16, 32)).astype(np.float32)
-    wanted = a.astype(np.float64) @ b.astype(np.float64) + np.repeat([1, 2], 16)
-    library = mg.compile(FRAGMENTS, language_version="4.0")
-    for name, left, right in (("plain", a, b), ("turned", a.T, b.T)):
-        c = np.zeros((16, 32), np.float32)
-        library.function(name)(32, np.ascontiguousarray(left), np.ascontiguousarray(right), c, threadgroup=32)
-        assert np.abs(c - wanted).max() < 1e-5
+FRAGMENT_KERNELS = [
+    ("plain", "float", False, False),
+    ("turned", "float", True, True),
+    ("of_bytes", "char", True, False),
+    ("of_halves", "half", False, True),
+]
+
+
+@pytest.mark.parametrize("name, kind, turns_left, turns_right", FRAGMENT_KERNELS)
+def test_operands_in_registers_lie_as_on_apples_gpus(name: str, kind: str, turns_left: bool, turns_right: bool) -> None:
+    (a, exact_a), (b, exact_b) = (numbers(np.random.default_rng(2), kind, shape) for shape in ((16, 16), (16, 32)))
+    wanted = exact_a @ exact_b + np.repeat([1, 2], 16)
+    left, right = (np.ascontiguousarray(x.T if turns else x) for x, turns in ((a, turns_left), (b, turns_right)))
+    c = np.zeros((16, 32), np.int32 if kind == "char" else np.float32)
+    mg.compile(FRAGMENTS, language_version="4.0").function(name)(32, left, right, c, threadgroup=32)
+    assert np.abs(c - wanted).max() <= (0 if kind == "char" else 1e-5)
+
+
+def test_operands_in_registers_compile_for_nvidia() -> None:
+    translation = translate(FRAGMENTS, "cuda", launch="box", definitions={"__METAL_VERSION__": "400"})
+    compile_for_cuda(translation.source, "fragments.metal")
 
 
 REDUCTIONS = HEAD + """

@@ -167,7 +167,7 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
         variable = source.variable(name, index)
         # A member function is declared like a member with a value.
         if variable is not None and not (source.text(variable.place + 1) == "(" and not source.in_body(variable.place)):
-            if source.text(index + 1) == "(" and index != variable.place:
+            if source.text(index + 1) == "(" and index != variable.place and not _is_initialised(source, index):
                 yield from _called_objects(source, index, [variable])
             return
         owners = _classes_around(source, index)
@@ -181,6 +181,13 @@ def _meant(source: Source, index: int) -> Iterator[Function]:
             yield each
 
 
+def _is_initialised(source: Source, index: int) -> bool:
+    """Whether ``index`` names a member, or a base, before the body of a constructor."""
+    heads = source.keep(_is_initialised, lambda: sorted((each.closing, each.body_open) for each in source.functions))
+    number = bisect_left(heads, (index, 0)) - 1
+    return number >= 0 and index < heads[number][1] and source.text(index - 1) in (":", ",")
+
+
 def _called_objects(source: Source, place: int, variables: Iterable[Variable]) -> Iterator[Function]:
     """The functions that are called by the names of objects, where their classes can be told."""
     for variable in variables:
@@ -189,11 +196,54 @@ def _called_objects(source: Source, place: int, variables: Iterable[Variable]) -
         if called is not None:
             yield called
             continue
+        passed = functions_passed(source, variable)
+        if passed is not None:
+            yield from (each for each in passed if _takes(source, each, place))
+            continue
         index = variable.place - 1
         while source.text(index) in ("&", "&&", "*", "const"):
             index -= 1
         name = name_before(source, index)
         yield from _calling(source, place, () if BUILT_IN_TYPE.match(name) else _classes_named(source, name))
+
+
+def functions_passed(source: Source, variable: Variable) -> list[Function] | None:
+    """The functions and lambda expressions that calls give for a parameter; None where that cannot be told."""
+    return source.keep((functions_passed, variable.place), lambda: _passed(source, variable, set()))
+
+
+def _passed(source: Source, variable: Variable, asked: set[int]) -> list[Function] | None:
+    asked.add(variable.place)
+    taking = next((each for each in source.functions if each.opening < variable.place < each.closing), None)
+    if taking is None or taking.kernel is not None or taking.name in (")", taking.owner):
+        return None
+    parameters = source.arguments(taking.opening)
+    number = next(n for n, (start, end) in enumerate(parameters) if start <= variable.place < end)
+    heads = {each.opening - 1 for each in source.functions}
+    found: list[Function] = []
+    for index in source.places(taking.name):
+        if index in heads or taking not in functions_meant(source, index):
+            continue
+        arguments = source.arguments(opening_of_call(source, index))
+        given = arguments[number] if number < len(arguments) else (index, index)
+        functions = _given(source, *given, asked)
+        if functions is None:
+            return None
+        found += functions
+    return list({each.start: each for each in found}.values()) or None
+
+
+def _given(source: Source, start: int, end: int, asked: set[int]) -> list[Function] | None:
+    """The functions that an argument stands for; None where that cannot be told."""
+    for each in source.lambdas:
+        if each.start == start and each.body_close == end - 1:
+            return [each]
+    variable = source.variable(source.text(start), start)
+    if end != start + 1 or variable is None:
+        return None
+    if variable.initialiser is not None:
+        return _given(source, *variable.initialiser, asked)
+    return [] if variable.place in asked else _passed(source, variable, asked)
 
 
 def _calling(source: Source, index: int, owners: Collection[str] | None) -> Iterator[Function]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mpsgrad.msl.analysis.calls import functions_meant, opening_of_call, places_of_names, reaching, returns_of
 from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
-from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range
+from mpsgrad.msl.analysis.statements import DECIDING, LOOPS, Range, names_of_parts
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
 from mpsgrad.msl.program import SHARED_SPACES
 from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
@@ -205,25 +205,13 @@ class _Divergence:
                 continue
             text = source.text(index)
             variable = source.variable(text, index)
-            if variable is None and (text.startswith(_RESULTS_OF_THREADS) or text in self._names_of_parts):
+            if variable is None and (text.startswith(_RESULTS_OF_THREADS) or text in names_of_parts(source)):
                 return None
             if text == "this" or variable is not None and self._is_of_object(variable):
                 return None
             if variable is not None:
                 found.add(variable.place)
         return frozenset(found)
-
-    @cached_property
-    def _names_of_parts(self) -> frozenset[str]:
-        """What is in the brackets of ``auto [a, b] = pair``."""
-        source = self._source
-        openings = (index + 1 + (source.text(index + 1) == "&") for index in source.places("auto"))
-        return frozenset(
-            source.text(place)
-            for opening in openings
-            if source.text(opening) == "["
-            for place in range(opening + 1, source.close(opening))
-        )
 
     def _is_of_object(self, variable: Variable) -> bool:
         """Whether the variable is a member, of which each object has its own."""

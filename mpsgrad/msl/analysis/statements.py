@@ -188,6 +188,24 @@ class Statements:
         return max(end + (source.text(end) == ";"), index + 1)
 
 
+def opening_of_parts(source: Source, auto: int) -> int:
+    """The bracket around the names that ``auto [a, b] = pair`` or ``auto& [a, b]`` declares; -1 if it is none."""
+    opening = auto + 1 + (source.text(auto + 1) in ("&", "&&"))
+    return opening if source.text(opening) == "[" and source.close(opening) > 0 else -1
+
+
+def names_of_parts(source: Source) -> frozenset[str]:
+    """What is declared so anywhere in ``source``."""
+
+
+    def names() -> frozenset[str]:
+        openings = [opening_of_parts(source, index) for index in source.places("auto")]
+        inside = (range(opening + 1, source.close(opening)) for opening in openings if opening > 0)
+        return frozenset(source.text(place) for each in inside for place in each) - {","}
+
+    return source.keep(("names of parts",), names)
+
+
 def declared_in_condition(source: Source, start: int, end: int) -> int | None:
     """The name of the variable that the condition there declares."""
     if source.text(end - 1) == "}":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.analysis.source import Function, Source
-from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Statement
+from mpsgrad.msl.analysis.statements import DECIDING, LABELS, Statement, opening_of_parts
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.methods import gets_checks, holds_references, is_constructor
@@ -17,10 +17,11 @@ from mpsgrad.msl.instrument.scopes import Meaning, constants, form_of
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
 from mpsgrad.msl.library_marks import ANY_THREAD
-from mpsgrad.msl.program import SHARED_SPACES
+from mpsgrad.msl.program import ADDRESS_SPACES, SHARED_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private goto".split())
+_BEFORE_AUTO = frozenset({"const", *ADDRESS_SPACES})
 _DEEPEST = 200
 _MOST_SITES = 60000
 
@@ -331,13 +332,19 @@ class Weaver(ExpressionWeaver):
 
     def _structured_binding(self, start: int, stop: int) -> bool:
         """Notes the edits for ``auto [a, b] = value;``; False if it is none."""
-        opening = start + (self._text(start) == "const") + 1
-        if self._text(opening - 1) != "auto" or self._text(opening) != "[":
+        auto = start
+        while self._text(auto) in _BEFORE_AUTO:
+            auto += 1
+        opening = opening_of_parts(self._source, auto) if self._text(auto) == "auto" else -1
+        if opening < 0:
             return False
         close = self._source.close(opening)
-        if close < 0 or self._text(close + 1) != "=":
+        if self._text(close + 1) not in ("=", "{", "("):
             raise NotUnderstood(opening)
-        self._visit(self._trees.initialiser(close + 2, stop), "read")
+        context: Context = "read" if opening == auto + 1 else "designate"
+        for value in self._initial_values(close + 1, stop)[0]:
+            for part in value.parts if value.kind == "list" else [value]:
+                self._visit(part, context)
         for index in range(opening + 1, close, 2):
             self._scopes.declare(self._text(index), Meaning())
         return True

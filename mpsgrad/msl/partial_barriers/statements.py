@@ -26,7 +26,7 @@ class BodyWriter(ValueWriter):
 
     def __init__(self, source: Source, function: Function, is_checked: bool) -> None:
         super().__init__(source, function, is_checked)
-        self._is_deduced = False
+        self._deduced_at, self._is_one_variable = -1, False
         self._returned = self._return_type()
 
     def tokens(self) -> list[Token]:
@@ -67,12 +67,16 @@ class BodyWriter(ValueWriter):
         return [token for token in head if token.text != "const" or "*" in words]
 
     def _deduced(self) -> list[Token]:
-        """No type: that of the value is deduced, which is returned in the end only."""
-        first, last = self._function.body_open + 1, self._function.body_close
-        *_, final = self._source.statements.between(first, last)
-        if returns_of(self._source, self._function) != [final.word]:
-            raise NotUnderstood(self._function.opening)
-        self._is_deduced = True
+        """No type: that of the value is deduced, which is returned in the end only; before that, the same variable."""
+        source, function = self._source, self._function
+        *_, final = source.statements.between(function.body_open + 1, function.body_close)
+        returns = returns_of(source, function)
+        variables = {source.variable(source.text(each + 1), each + 1) for each in returns}
+        are_names = all(source.text(each + 2) == ";" for each in returns)
+        self._is_one_variable = len(variables) == 1 and None not in variables and are_names
+        if returns[-1:] != [final.word] or len(returns) > 1 and not self._is_one_variable:
+            raise NotUnderstood(function.opening)
+        self._deduced_at = final.word
         return []
 
     # Statements.
@@ -99,9 +103,11 @@ class BodyWriter(ValueWriter):
             if text in _KEPT and self._waits(first, end):
                 raise NotUnderstood(first)
             return self._tokens[statement.start : end]
-        if text == "return" and self._is_deduced:
+        if first == self._deduced_at:
             shared, value = self._value(first + 1, end - 1, flow)
-            value = self._if_active(first + 1, end - 1, value, flow)
+            # A variable may have been returned before, by threads that are no longer active.
+            if not self._is_one_variable:
+                value = self._if_active(first + 1, end - 1, value, flow)
             return [*prefix, *shared, self._tokens[first], *value, self._tokens[end - 1]]
         if not self._waits(first, end):
             return self._apart(prefix, first, end, flow)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mpsgrad.msl.analysis.calls import functions_meant, gives_nothing, reaching
 from mpsgrad.msl.analysis.divergence import BARRIER
 from mpsgrad.msl.analysis.source import Function, Source, Variable
-from mpsgrad.msl.analysis.statements import DECIDING, Range
+from mpsgrad.msl.analysis.statements import DECIDING, Range, names_of_parts, opening_of_parts
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood, TreeReader
@@ -203,9 +203,9 @@ class ValueWriter:
         stop = end - 1
         if self._text(first) in _STATEMENT_WORDS:
             return None
-        if self._text(first) == "auto" and "[" in (self._text(first + 1), self._text(first + 2)):
-            raise NotUnderstood(first)
         index, words = self._declarators.specifiers(first, stop)
+        if index is not None and (opening := opening_of_parts(self._source, index - 1)) > 0:
+            return self._parts(first, opening, stop, flow)
         if index is None or not self._declarators.begins(index, stop):
             return None
         if "constexpr" in words:
@@ -232,6 +232,17 @@ class ValueWriter:
                 output.append(self._tokens[index])
                 index += 1
         return [*before, *output, self._tokens[stop]]
+
+    def _parts(self, first: int, opening: int, stop: int, flow: Flow) -> list[Token]:
+        """``auto [a, b] = pair;``"""
+        value = self._source.close(opening) + 1
+        before: list[Token] = []
+        if self._text(value) == "=":
+            is_reference = self._text(opening - 1) == "&"
+            parts = self._initial(value + 1, stop, flow, before, is_reference=is_reference)
+        else:
+            value, parts = value - 1, self._list(value, flow, before)
+        return [*before, *self._tokens[first : value + 1], *parts, self._tokens[stop]]
 
     def _comma_or(self, index: int, stop: int) -> int:
         """Where the value that begins behind ``index`` ends: the tree of an expression knows its commas."""
@@ -287,6 +298,8 @@ class ValueWriter:
                     if not self._is_constant(*initialiser):
                         return False
                 elif source.text(index) in source.functions_by_name or self._is_member(index):
+                    return False
+                elif source.text(index) in names_of_parts(source):
                     return False
         return True
 
@@ -344,7 +357,8 @@ class ValueWriter:
                     self._function.kernel is None or variable.place > self._function.body_open
                 )
                 is_reference = variable is not None and variable.is_reference and is_local
-                if (is_reference or self._is_perhaps_unset(variable, index)) and not may_name_elements:
+                is_part = text in names_of_parts(self._source)
+                if (is_reference or is_part or self._is_perhaps_unset(variable, index)) and not may_name_elements:
                     return False
             elif text not in _HARMLESS and kind(index) != NUMBER:
                 return False

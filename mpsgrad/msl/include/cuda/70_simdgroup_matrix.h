@@ -220,3 +220,34 @@ inline matrix_storage_mtl<C> multiply_accumulated_mtl(matrix_storage_mtl<A> a, m
   simdgroup_multiply_accumulate(product, stored_mtl(a), stored_mtl(b), stored_mtl(c));
   return {product.thread_elements()};
 }
+//@ add_square_product_mtl turn_square_mtl : simd_shuffle vec_mtl
+// Squares of 16 x 16, of which a lane has four neighbours in each of two rows. A row is, from its highest bit on, that half,
+// and bits 4, 2 and 1 of the lane; a column is bits 3 and 0 of the lane and the neighbour.
+template <typename T> inline void add_square_product_mtl(vec_mtl<T, 4> &upper, vec_mtl<T, 4> &lower, vec_mtl<T, 4> a_upper, vec_mtl<T, 4> a_lower, vec_mtl<T, 4> b_upper, vec_mtl<T, 4> b_lower) {
+  uint lane = lane_index_mtl();
+  for (uint k = 0; k < 16; k++) {
+    ushort of_a = (lane & 22) | (k & 8) | (k >> 2 & 1), of_b = (lane & 9) | (k << 2 & 16) | (k << 1 & 6);
+    T high = simd_shuffle(a_upper[k % 4], of_a), low = simd_shuffle(a_lower[k % 4], of_a);
+    for (uint i = 0; i < 4; i++) {
+      T value = simd_shuffle(k < 8 ? b_upper[i] : b_lower[i], of_b);
+      upper[i] += high * value;
+      lower[i] += low * value;
+    }
+  }
+}
+template <typename T> inline void turn_square_mtl(vec_mtl<T, 4> &upper, vec_mtl<T, 4> &lower) {
+  uint lane = lane_index_mtl();
+  vec_mtl<T, 4> before[2] = {upper, lower};
+  // The column of this lane's element becomes the row, whose neighbour is this lane's place in its four rows.
+  for (uint row = 0; row < 2; row++)
+    for (uint i = 0; i < 4; i++) {
+      ushort from = (lane << 4 & 16) | i << 1 | row << 3 | (lane >> 4 & 1);
+      T found = 0;
+      for (uint half_k = 0; half_k < 2; half_k++)
+        for (uint k = 0; k < 4; k++) {
+          T value = simd_shuffle(before[half_k][k], from);
+          if ((lane >> 3 & 1) == half_k && (lane >> 1 & 3) == k) found = value;
+        }
+      (row ? lower : upper)[i] = found;
+    }
+}

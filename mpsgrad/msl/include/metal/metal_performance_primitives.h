@@ -112,6 +112,37 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
 
   // What lies outside of an operand is zero.
   template <class Left, class Right, class Destination> void run(thread Left &left, thread Right &right, thread Destination &destination) const {
+    constexpr bool are_cooperative = is_cooperative<Left>::value && is_cooperative<Right>::value && is_cooperative<Destination>::value;
+    constexpr bool are_of_squares = rows() % 16 == 0 && columns() % 16 == 0 && terms() % 16 == 0 && terms() != 0;
+    if constexpr (are_cooperative && are_of_squares && Scope::simdgroups() == 1) run_by_squares(left, right, destination);
+    else run_by_elements(left, right, destination);
+  }
+
+ private:
+  template <class Four, class Value> static Four four(const thread Value *values) { return Four(values[0], values[1], values[2], values[3]); }
+  // Threads exchange elements of squares that they have in registers.
+  template <class Left, class Right, class Destination> static void run_by_squares(thread Left &left, thread Right &right, thread Destination &destination) {
+    typedef typename sum_of_products<typename Left::value_type, typename Right::value_type>::type Sum;
+    typedef metal::vec<Sum, 4> Four;
+    constexpr int down = rows() / 16, across = columns() / 16, deep = terms() / 16;
+    for (int square = 0; square < down * across; ++square) {
+      int y = square / across, x = square % across;
+      Four upper = 0, lower = 0;
+      for (int k = 0; k < deep; ++k) {
+        const thread auto *a = left.values + 8 * (left_is_transposed() ? k * down + y : y * deep + k);
+        const thread auto *b = right.values + 8 * (right_is_transposed() ? x * deep + k : k * across + x);
+        Four a_upper = four<Four>(a), a_lower = four<Four>(a + 4), b_upper = four<Four>(b), b_lower = four<Four>(b + 4);
+        if constexpr (left_is_transposed()) turn_square_mtl(a_upper, a_lower);
+        if constexpr (right_is_transposed()) turn_square_mtl(b_upper, b_lower);
+        add_square_product_mtl(upper, lower, a_upper, a_lower, b_upper, b_lower);
+      }
+      for (ushort i = 0; i < 4; ++i) {
+        put(destination, square * 8 + i, 0, 0, upper[i]);
+        put(destination, square * 8 + 4 + i, 0, 0, lower[i]);
+      }
+    }
+  }
+  template <class Left, class Right, class Destination> static void run_by_elements(thread Left &left, thread Right &right, thread Destination &destination) {
     operand<Left> a(left);
     operand<Right> b(right);
     constexpr int along_a = left_is_transposed() ? 1 : 0, along_b = right_is_transposed() ? 0 : 1;
@@ -196,8 +227,6 @@ template <ulong Descriptor, class Scope, class... Options> class matmul2d {
       }
     }
   }
-
- private:
   template <class Made, class Source> static Made converted(Source source) {
     operand<Source> all(source);
     typedef typename Made::layout Layout;

@@ -8,8 +8,8 @@ inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_fla
 #define threadgroup_barrier(flags) barrier((((uint)(true ? (flags) : mem_flags::mem_none) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
 
 //@ any_thread_mtl
-// Whether the condition is true for any thread of the threadgroup; all of them have to ask.
-inline bool any_thread_mtl(bool is_true) { return work_group_any(is_true); }
+// Whether the condition is true for any thread of the threadgroup; all of them have to ask, but for what is the same anyway.
+inline bool any_thread_mtl(bool is_true) { return __builtin_constant_p(is_true) ? is_true : work_group_any(is_true); }
 //@ simdgroup_barrier : mem_flags
 #define simdgroup_barrier(flags) sub_group_barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
 

@@ -58,8 +58,8 @@ MATRIX_MOVES_MTL(__local)
 #undef MATRIX_MOVES_MTL
 #ifdef TOGETHER_MTL
 // ``x`` of the thread whose bit of the lane is ``value``, and whose others are this one's.
-inline float at_bit_mtl(float x, uint bit, bool value) {
-  float above = sub_group_rotate(x, (int)bit), below = sub_group_rotate(x, (int)(32 - bit));
+template <typename T> inline T at_bit_mtl(T x, uint bit, bool value) {
+  T above = sub_group_rotate(x, (int)bit), below = sub_group_rotate(x, (int)(32 - bit));
   bool is_set = (lane_index_mtl() & bit) != 0;
   return is_set == value ? x : is_set ? below : above;
 }
@@ -82,6 +82,7 @@ __attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 s
   return sum;
 }
 #else
+template <typename T> inline T at_bit_mtl(T x, uint bit, bool value) { return simd_shuffle(x, (ushort)(value ? lane_index_mtl() | bit : lane_index_mtl() & ~bit)); }
 __attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 sum) {
   uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane);
   for (uint k = 0; k < 8; k++) {
@@ -137,3 +138,62 @@ inline matrix_storage_mtl<C> multiply_accumulated_mtl(matrix_storage_mtl<A> a, m
   simdgroup_multiply_accumulate(product, a, b, c);
   return product;
 }
+//@ add_square_product_mtl turn_square_mtl : simdgroup_matrix
+// Squares of 16 x 16, of which a lane has four neighbours in each of two rows. A row is, from its highest bit on, that half,
+// and bits 4, 2 and 1 of the lane; a column is bits 3 and 0 of the lane and the neighbour. Functions of their own, as above.
+#define SQUARES_MTL(T, T4, T8) \
+  inline T4 at_bit_mtl(T4 x, uint bit, bool value) { return (T4)(at_bit_mtl(x.x, bit, value), at_bit_mtl(x.y, bit, value), at_bit_mtl(x.z, bit, value), at_bit_mtl(x.w, bit, value)); } \
+  inline T8 at_bit_mtl(T8 x, uint bit, bool value) { return (T8)(at_bit_mtl(x.lo, bit, value), at_bit_mtl(x.hi, bit, value)); } \
+  __attribute__((noinline)) T8 square_product_mtl(T8 a, T8 b, T8 sum) { \
+    _Pragma("unroll") for (uint half_k = 0; half_k < 2; half_k++) { \
+      T8 of_a = at_bit_mtl(a, 8, half_k); \
+      T4 of_b = half_k ? b.hi : b.lo; \
+      _Pragma("unroll") for (uint quarter = 0; quarter < 2; quarter++) { \
+        T8 columns = at_bit_mtl(of_a, 1, quarter); \
+        T4 rows = at_bit_mtl(of_b, 16, quarter); \
+        _Pragma("unroll") for (uint k = 0; k < 4; k++) { \
+          T4 row = at_bit_mtl(at_bit_mtl(rows, 4, k / 2), 2, k % 2); \
+          sum.lo += columns[k] * row; \
+          sum.hi += columns[4 + k] * row; \
+        } \
+      } \
+    } \
+    return sum; \
+  } \
+  inline void swap_bits_mtl(__private T &first, __private T &second, uint bit) { \
+    bool is_set = (lane_index_mtl() & bit) != 0; \
+    T got = at_bit_mtl(is_set ? first : second, bit, !is_set); \
+    if (is_set) first = got; \
+    else second = got; \
+  } \
+  __attribute__((noinline)) T8 turned_square_mtl(T8 square) { \
+    T x[8]; \
+    for (uint i = 0; i < 8; i++) x[i] = square[i]; \
+    bool moves = ((lane_index_mtl() >> 4 ^ lane_index_mtl()) & 1) != 0; \
+    bool to_16 = (lane_index_mtl() & 1) != 0, to_1 = (lane_index_mtl() & 16) != 0; \
+    _Pragma("unroll") for (uint i = 0; i < 4; i++) swap_bits_mtl(x[i], x[4 + i], 8); \
+    _Pragma("unroll") for (uint i = 0; i < 8; i += 4) { \
+      swap_bits_mtl(x[i], x[i + 2], 4); \
+      swap_bits_mtl(x[i + 1], x[i + 3], 4); \
+      swap_bits_mtl(x[i], x[i + 1], 2); \
+      swap_bits_mtl(x[i + 2], x[i + 3], 2); \
+    } \
+    _Pragma("unroll") for (uint i = 0; i < 8; i++) { \
+      T other = at_bit_mtl(at_bit_mtl(x[i], 16, !to_1), 1, !to_16); \
+      square[i] = moves ? other : x[i]; \
+    } \
+    return square; \
+  } \
+  inline void add_square_product_mtl(__private T4 &upper, __private T4 &lower, T4 a_upper, T4 a_lower, T4 b_upper, T4 b_lower) { \
+    T8 sum = square_product_mtl((T8)(a_upper, a_lower), (T8)(b_upper, b_lower), (T8)(upper, lower)); \
+    upper = sum.lo; \
+    lower = sum.hi; \
+  } \
+  inline void turn_square_mtl(__private T4 &upper, __private T4 &lower) { \
+    T8 turned = turned_square_mtl((T8)(upper, lower)); \
+    upper = turned.lo; \
+    lower = turned.hi; \
+  }
+SQUARES_MTL(float, float4, float8)
+SQUARES_MTL(int, int4, int8)
+#undef SQUARES_MTL
