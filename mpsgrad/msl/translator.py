@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.argument_buffers import refuse_unfillable_buffers
+from mpsgrad.msl.assigned_lists import with_lists_by_name
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.bracketed_names import without_bracketed_names
@@ -131,6 +132,9 @@ def translate(
             analysed = _analysed(program, version, source, filename)
             if not backend.has_statement_expressions and has_statement_expressions(program.tokens):
                 analysed = _analysed_again(analysed, without_statement_expressions(program.tokens))
+                program = analysed.program
+            if (listing := with_lists_by_name(analysed)) is not None:
+                analysed = _analysed_again(analysed, listing)
                 program = analysed.program
             if backend.has_native_constructors and (computing := _with_computed_constants(analysed)):
                 program, analysed = computing.program, computing
@@ -289,13 +293,16 @@ def _analysed(program: Program, version: tuple[int, int], source: str, filename:
 
 def _with_computed_constants(analysed: Source) -> Source | None:
     """A program whose constants are all constant expressions in CUDA; None if they are already."""
-    if not analysed.program.variables:
-        return None
-    from mpsgrad.msl.computed_constants import with_computed_constants
-    from mpsgrad.msl.local_externs import without_local_externs
+    from mpsgrad.msl.constant_components import with_places_of_components
 
+    changes = [with_places_of_components]
+    if analysed.program.variables:
+        from mpsgrad.msl.computed_constants import with_computed_constants
+        from mpsgrad.msl.local_externs import without_local_externs
+
+        changes += [without_local_externs, with_computed_constants]
     found = None
-    for change in (without_local_externs, with_computed_constants):
+    for change in changes:
         tokens = change(analysed)
         if tokens is not None:
             found = analysed = _analysed_again(analysed, tokens)
