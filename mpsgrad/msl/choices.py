@@ -147,7 +147,9 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
     kind = built_in(name)
     if kind is not None or name in source.struct_bodies or name in source.aliases:
         return kind is None or _is_object(kind)
-    functions = source.functions_by_name.get(name, [])
+    variable = source.variable(name, opening - 1)
+    is_called_object = variable is not None and "auto" not in source.words_before(variable.place, "(", ",")
+    functions = source.functions_by_name.get(")" if is_called_object else name, [])
     heads = [source.texts[function.start : function.opening] for function in functions]
     return bool(heads) and not any({"&", "*", "void", "auto"} & set(head) for head in heads)
 

@@ -129,16 +129,16 @@ class LibraryNames:
                 self.used.add(f"{qualifier}::{name}")
                 output.append(tokens[position].replaced(f"{qualifier}_{name}{RENAMED_SUFFIX}"))
                 return position + 1
-        is_call = position + 1 < len(tokens) and tokens[position + 1].text == "("
+        behind = tokens[position + 1].text if position + 1 < len(tokens) else ""
         if name in self._own_classes:
             self.used.add(name)
             output.append(tokens[position].replaced(f"::{self._library_spelling(name)}"))
             return position + 1
-        if name in self._hidden or (is_call and name in self._shadowed):
+        if name in self._hidden or (behind in ("(", "<") and name in self._shadowed):
             # The program means something else too by this name, which the library's function must not be taken for.
             self.used.add(name)
             spelling = self._library_spelling(name)
-            if not self._backend.finds_functions_by_arguments:
+            if not self._backend.finds_functions_by_arguments or behind == "<":
                 spelling = spelling if output and output[-1].text == "::" else f"::{spelling}"
             elif not spelling.startswith("precise_"):
                 self._reached.add(spelling)

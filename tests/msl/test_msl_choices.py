@@ -167,3 +167,25 @@ def test_arms_in_two_address_spaces() -> None:
     assert o.tolist() == [9211 + 42 / 16, 8222 + 56 / 16, 7337 + 46 / 16, 90927 + 56 / 16]
     translation = translate(source, "cuda", launch="box", definitions={"__METAL_VERSION__": "310"})
     compile_for_cuda(translation.source, "test.metal")
+
+
+def test_what_called_objects_of_unknown_classes_give() -> None:
+    source = """#include <metal_stdlib>
+using namespace metal;
+struct Pair { float a; float b; Pair(float x, float y) : a(x), b(y) {} Pair() : a(0), b(0) {} };
+struct Sum { Pair operator()(Pair x, Pair y) const { return Pair(x.a + y.a, x.b + y.b); } };
+template <typename T, typename Op, int N = 2> [[kernel]] void scan(device const float* x, device float* y,
+    uint i [[thread_position_in_grid]]) {
+  Op op;
+  T values[N];
+  for (int k = 0; k < N; k++) values[k] = T(x[2 * i + k], k);
+  const T last = i == 0 ? values[N - 1] : op(values[0], values[1]);
+  const T first = i != 0 ? op(values[1], last) : values[0];
+  y[i] = last.a + 10 * last.b + 100 * first.a + 1000 * first.b;
+}
+template [[host_name("scan_pairs")]] [[kernel]] decltype(scan<Pair, Sum>) scan<Pair, Sum>;
+"""
+    y = np.zeros(2, np.float32)
+    mg.compile(source).function("scan_pairs")(2, np.array([1, 2, 3, 4], np.float32), y)
+    np.testing.assert_array_equal(y, [2 + 10 + 100, 7 + 10 + 1100 + 2000])
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "test.metal")

@@ -157,3 +157,26 @@ def test_ways_to_open_the_library(target: str) -> None:
         return
     for kernel in "abcde":
         assert run(source, kernel, np.ones(1, np.float32), threads=1)[0][0] == pytest.approx(np.e)
+
+
+VALUES_OF_TEMPLATES = """#include <metal_stdlib>
+using namespace metal;
+namespace own {
+namespace metal {
+template <typename T> constexpr constant bool is_integral_v = ::metal::is_integral_v<T> || ::metal::is_same_v<T, half>;
+}
+template <typename T> constexpr constant bool is_signed_v = ::metal::is_signed_v<T> && sizeof(T) > 2;
+}
+kernel void f(device int* o) {
+  o[0] = own::metal::is_integral_v<int> + 10 * own::metal::is_integral_v<half> + 100 * own::metal::is_integral_v<float>;
+  o[1] = is_integral_v<int> + 10 * is_integral_v<half> + 100 * is_signed_v<short> + 1000 * own::is_signed_v<short>;
+  o[2] = own::is_signed_v<int> + 10 * own::is_signed_v<uint>;
+}
+"""
+
+
+def test_values_of_templates_called_like_the_librarys() -> None:
+    compile_for_cuda(translate(VALUES_OF_TEMPLATES, "cuda", filename="values.metal").source, "values.metal")
+    out = np.zeros(3, np.int32)
+    mg.compile(VALUES_OF_TEMPLATES).function("f")(1, out)
+    np.testing.assert_array_equal(out, [11, 101, 1])
