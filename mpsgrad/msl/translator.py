@@ -52,6 +52,7 @@ from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.statement_expressions import has_statement_expressions, without_statement_expressions
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
+from mpsgrad.msl.thread_members import without_thread_beside_others
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, Span, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.vector_specialisations import specialise_for_vectors
@@ -274,6 +275,7 @@ def _written_out(tokens: list[Token], backend: Backend, version: tuple[int, int]
     tokens = one_default_constructor(tokens, backend.address_spaces)
     if backend.has_native_constructors:
         return tokens
+    tokens = without_thread_beside_others(tokens)
     tokens = specialise_for_vectors(open_to_friends(return_what_is_assigned(tokens)))
     return tokens if version < RECURSION else reflect_once(tokens)
 
