@@ -61,9 +61,9 @@ MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
 MOST_VALUES_OF_PIXEL, MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS = 64, 96
 """The same for windows of one pixel where there are more than 16 registers, and where not. Measured."""
-FEWEST_DISJOINT_CHANNELS = 16
-"""From so many channels on, of windows that do not overlap, copies save nothing where there are more than 16 registers.
-Measured."""
+FEWEST_DISJOINT_CHANNELS, MOST_DISJOINT_VALUES = 16, 128
+"""From so many channels on, of windows that do not overlap, copies save nothing where there are more than 16 registers,
+unless windows have up to so many values and tiles many eights, for which each value is read once. Measured."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
@@ -177,8 +177,6 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     most_of_pixel = MOST_VALUES_OF_PIXEL if numbers.has_many_registers else MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS
     if geometry.taps == 1 and values > most_of_pixel:
         return None
-    if not is_gradient and numbers.has_many_registers and _reads_disjoint_windows(geometry):
-        return None
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
     if groups == 1 and numbers.has_many_registers:
         costs = costs | {MANY_EIGHTS: MANY_EIGHTS_COST}
@@ -186,6 +184,9 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     if best is None:
         return None
     products, eights, gathered = best
+    is_reused = eights == MANY_EIGHTS and values <= MOST_DISJOINT_VALUES
+    if not is_gradient and numbers.has_many_registers and not is_reused and _reads_disjoint_windows(geometry):
+        return None
     x, y = gathered.x, gathered.y
     is_fold = gathered.kernel == "convolution_fold"
     if max(x.divisor, y.divisor) > MOST_PHASES:

@@ -113,9 +113,12 @@ def test_weights_of_many_values_where_others_leave_lanes_empty(size, channels, k
 
 
 @pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
-@pytest.mark.parametrize(("inputs", "expected"), [(15, "patches"), (16, "dense")])
-def test_disjoint_windows_of_many_channels_are_left_to_simdgroups(inputs, expected):
-    layer = make((8, 10), inputs, 64, (2, 2), stride=(2, 2))
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [(15, 40, "patches"), (16, 40, "dense"), (20, 52, "patches"), (32, 64, "patches"), (33, 64, "dense")],
+)
+def test_disjoint_windows_of_many_channels_are_left_to_others_without_tiles_of_four_eights(inputs, outputs, expected):
+    layer = make((8, 10), inputs, outputs, (2, 2), stride=(2, 2))
     with many_registers():
         assert names(layer)[0].partition("_")[0] == expected
         check_against_the_references(layer)
