@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.compiler_names import traits_added
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
+from mpsgrad.msl.library_marks import VECTOR_TEMPLATES
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, matching_angle, split_commas
@@ -149,9 +151,11 @@ class LibraryNames:
 
     @cached_property
     def _own_classes(self) -> frozenset[str]:
-        """The types of the library whose names the program gives to classes of its own, too."""
-        triples = zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+        """The types of the library whose names the program gives to classes and aliases of its own, too."""
+        triples = [*zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)]
         own = {name.text for a, name, b in triples if a.text in ("struct", "class") and b.text in (":", "{")}
+        aliases = {name.text for a, name, b in triples if a.text == "using" and b.text == "="}
+        own |= {name for name in aliases - VECTOR_TEMPLATES if built_in(name) is None}
         return frozenset(name for name in own - self.users if self.has(name)) | self._own_types
 
     @cached_property

@@ -120,6 +120,7 @@ def _declarators(body: Sequence[Token], start: int, end: int) -> list[Token]:
     """The names that the declaration from ``start`` to its ``;`` at ``end`` gives to variables."""
     names = []
     index = start
+    is_value = False
     while index < end:
         if body[index].text in OPENING:
             index = matching(body, index) + 1
@@ -127,7 +128,9 @@ def _declarators(body: Sequence[Token], start: int, end: int) -> list[Token]:
         if body[index].text == "<" and body[index - 1].kind == IDENTIFIER:
             index = (matching_angle(body, index, end) or index) + 1
             continue
-        if body[index].kind == IDENTIFIER and body[index + 1].text in (";", ",", "[", "="):
+        if body[index].text in ("=", ","):
+            is_value = body[index].text == "="
+        elif body[index].kind == IDENTIFIER and body[index + 1].text in (";", ",", "[", "=") and not is_value:
             names.append(body[index])
         index += 1
     return names

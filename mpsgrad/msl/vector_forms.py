@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from mpsgrad.errors import with_article
-from mpsgrad.msl.analysis.calls import argument_at
+from mpsgrad.msl.analysis.calls import argument_at, name_before
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
@@ -344,6 +344,10 @@ class VectorForms:
                 text += f"{name}() = default; {name}(const {name} &o) {copy}}} "
             self.put_before(self._tokens[end], text)
 
+    def _is_zero(self, opening: int, close: int) -> bool:
+        """Whether a zero is all that the braces have."""
+        return "".join(token.text for token in self._tokens[opening + 1 : close]) in _ZEROS
+
     def _read_single_values(self) -> None:
         """Makes ``float3 v{0}`` zero, and raises where braces give a vector one other value: the specification does not
         say whether it is the first component's or that of all."""
@@ -360,6 +364,13 @@ class VectorForms:
                 kind = variable.type if variable is not None and variable.place == name else None
             elif tokens[name].kind == IDENTIFIER and kind is None:
                 kind = built_in(tokens[name - 1].text)
+            if kind is None and tokens[name - 1].text == ">" and tokens[name].kind == IDENTIFIER:
+                source = source or self._source()
+                close = source.close(index)
+                if name == index - 1 and name_before(source, name - 1) == "vec" and self._is_zero(index, close):
+                    # Of as many components as it has there.
+                    tokens[index].text, tokens[close].text = "(", ")"
+                continue
             if kind is None or kind.pointers or kind.width == 1 or kind.columns:
                 continue
             source = source or self._source()
@@ -368,7 +379,7 @@ class VectorForms:
                 continue
             value = expressions_of(source).type_of(*parts[0])
             close = source.close(index)
-            if "".join(token.text for token in tokens[index + 1 : close]) in _ZEROS:
+            if self._is_zero(index, close):
                 if not self._backend.has_native_constructors and not kind.packed:
                     self.put_before(tokens[close], ", 0" * (kind.width - 1))
             elif value is not None and value.is_scalar:

@@ -130,6 +130,15 @@ kernel void f(device int* out, constant atomic& first) {
   out[0] = is_same<int, float>::value + metal::is_same<int, int>::value; out[1] = counts<Row>::value * 10 + counts<float>::value;
   out[2] = numeric_limits<int>::digits() + metal::numeric_limits<uchar>::max(); out[3] = last.element + ::atomic{5}.element;
 }
+namespace constants {
+template <typename T, T v> struct integral { static constant constexpr T value = v; static int kind() { return 1; } };
+template <bool v> using bool_constant = integral<bool, v>;
+template <bool v> int kind_of(metal::bool_constant<v>) { return 2; }
+}
+using namespace constants;
+kernel void g(device int* out) {
+  out[0] = constants::bool_constant<true>::kind() + 10 * kind_of(metal::bool_constant<true>{}) + 100 * metal::bool_constant<true>::value;
+}
 """
 
 
@@ -138,6 +147,8 @@ def test_types_called_like_the_librarys() -> None:
     out = np.zeros(4, np.int32)
     mg.compile(OWN_TYPES, language_version="2.4").function("f")(1, out, {"element": 3})
     np.testing.assert_array_equal(out, [7 + 1, 21, 3 + 255, 4 + 5])
+    mg.compile(OWN_TYPES, language_version="2.4").function("g")(1, out)
+    assert out[0] == 121
 
 
 @pytest.mark.parametrize("target", ["opencl", "cuda"])

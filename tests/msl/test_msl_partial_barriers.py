@@ -204,6 +204,15 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         lambda x: 6 * x.sum() + x.size + np.where(np.arange(x.size) < 4, x[:4].sum(), 0)
         + np.where(np.arange(x.size) < 3, x[:3].sum(), 0),
     ),
+    "a lambda expression with attributes": (
+        f"{OF_THOSE}template <typename T> constexpr constant uint width = sizeof(T);\n",
+        f"{CLEARED} if (i >= n) return; float r = 0;"
+        "auto add = [&](float v, auto twice) __attribute__((always_inline)) {"
+        "if (x[i] > 1) { uint k = n / width<float>; r += of_those(v, s, t) + k; }"
+        "r += decltype(twice)::value * of_those(1, s, t); };"
+        "add(x[i], true_type{}); add(2, false_type{}); y[i] = r;",
+        lambda x: x.size + np.where(x > 1, x[x > 1].sum() + 2 * (x > 1).sum() + 2 * (x.size // 4), 0),
+    ),
     "a variable that is returned at several places": (
         f"{OF_THOSE}template <typename T> struct Sums {{\n"
         "T real, imag; Sums(T real, T imag) : real(real), imag(imag) {} };\n"

@@ -132,3 +132,46 @@ def test_templates_of_vectors_compile_for_cuda() -> None:
     arguments = "device const float* a, device float* out, uint i [[thread_position_in_grid]]"
     source = f"{LIBRARY}{TEMPLATES}kernel void f({arguments}) {{\n{bodies}}}\n"
     compile_for_cuda(translate(source, "cuda", filename="vectors.metal").source, "vectors.metal")
+
+
+OF_EIGHT = LIBRARY + """
+template <typename T> float sum_of_eight(float x) {
+  vec<T, 8> v(0);
+  metal::vec<T, 8> w{0};
+  for (int i = 0; i < 8; i++) v[i] = T(x * i > 6);
+  w[3] = T(5);
+  vec<T, 8> u = v;
+  float sum = sizeof(vec<T, 8>) / sizeof(T);
+  for (int i = 0; i < 8; i++) sum += float(u[i]) + 10 * float(w[i]);
+  return sum;
+}
+kernel void f(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {
+  y[4 * i] = sum_of_eight<float>(x[i]);
+  y[4 * i + 1] = sum_of_eight<half>(x[i]);
+  y[4 * i + 2] = sum_of_eight<bool>(x[i]);
+  y[4 * i + 3] = sum_of_eight<bfloat>(x[i]);
+}
+"""
+
+
+def test_threads_have_eight_elements_of_squares() -> None:
+    definitions = {"__METAL_VERSION__": "310"}
+    compile_for_cuda(translate(OF_EIGHT, "cuda", definitions=definitions).source, "eight.metal")
+    x, y = np.arange(6, dtype=np.float32), np.zeros((6, 4), np.float32)
+    mg.compile(OF_EIGHT, language_version="3.1").function("f")(6, x, y)
+    above = (x[:, None] * np.arange(8) > 6).sum(1)
+    np.testing.assert_array_equal(y, above[:, None] + 8 + [50, 50, 10, 50])
+
+
+ANY_TYPE = LIBRARY + """
+struct Tile { float a, b; };
+template <typename T> T operator+(const thread T& tile, float addend) { T out; out.a = tile.a + addend; out.b = tile.b + addend; return out; }
+template <typename T, typename U> T more(T x, U y) { return T(x) + y; }
+kernel void f(device float* out) { Tile sum = more(Tile{1, 2}, 3.0f); out[0] = sum.a + 10 * sum.b + 100 * more(2.0f, 4.0f) + 1e4f * more(float2(1, 2), 1.0f).y; }
+"""
+
+
+def test_a_programs_operator_may_take_any_type_and_a_float() -> None:
+    out = np.zeros(1, np.float32)
+    mg.compile(ANY_TYPE).function("f")(1, out)
+    assert out[0] == 4 + 50 + 600 + 30000

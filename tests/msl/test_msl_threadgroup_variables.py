@@ -24,6 +24,7 @@ BODIES = [
     f"switch (count) {{ case 0: break; default: {{ threadgroup float t[64]; {SWAP} }} }}",
     f"constexpr int n = 32; {{ threadgroup float t[2 * n]; {SWAP} }}",
     f"if (count > 0) {{ constexpr int n = 32; constexpr int m = n * 2; using T = float; threadgroup T t[m]; {SWAP} }}",
+    f"constexpr int m = 8, n = m; if (count > 0) {{ constexpr int k = m * n, j = 2 * (k < m ? k : n); threadgroup float t[k + j]; {SWAP} }}",
     f"if (count > 0) {{ enum {{ N = 64 }}; typedef float T; if (count > 1) {{ threadgroup T t[N]; {SWAP} }} }}",
     "{ threadgroup float t[64]; t[local_index] = a[i]; threadgroup_barrier(mem_flags::mem_threadgroup);"
     " { threadgroup float s[64]; threadgroup float* p = s; { threadgroup int t, u[2][32]; if (local_index == 0) t = 5; u[local_index / 32][local_index % 32] = local_index;"

@@ -464,9 +464,9 @@ class Source:
                 continue
             opening = closing + 1 if self.text(closing + 1) == "(" else closing
             closing = max(self.close(opening), closing)
-            body = closing + 1
+            body = skip_attributes(self.tokens, closing + 1, len(self.tokens))
             while self.text(body) not in ("{", "}", ";", ",", ")", "=", ""):
-                body += 1
+                body = max(body + 1, skip_attributes(self.tokens, body, len(self.tokens)))
             if self.text(body) == "{" and self.close(body) > 0:
                 found.append(Function(")", start, opening, closing, body, self.close(body), None, False, None))
         return found

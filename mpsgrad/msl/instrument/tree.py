@@ -9,7 +9,7 @@ from typing import Literal
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.program import ADDRESS_SPACES
-from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, STRING, matching_angle
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, STRING, matching_angle, skip_attributes
 
 Kind = Literal[
     "name", "literal", "this", "group", "unary", "postfix", "binary", "assign", "ternary", "call", "subscript",
@@ -187,7 +187,12 @@ class TreeReader:
                 self._index = self._close(self._index) + 1
             else:
                 self._unary()
-            node = self._postfix(Node("unevaluated", start, self._index, start, text))
+            node = Node("unevaluated", start, self._index, start, text)
+            if text == "decltype" and self._text() == "::":
+                self._index += 1
+                member = self._name(self._index)
+                node = Node("name", start, member.end, member.place, member.text)
+            node = self._postfix(node)
         elif text == "(" and (closing := self._cast_end()) is not None:
             self._index = closing + 1
             operand = self._list() if self._text() == "{" else self._unary()
@@ -308,7 +313,8 @@ class TreeReader:
         if self._text_at(index) == "(":
             index = self._close(index) + 1
         while index < self._end and self._tokens[index].text not in ("{", ";", ")"):
-            index += 1
+            behind = skip_attributes(self._tokens, index, self._end)
+            index = behind if behind > index else index + 1
         if self._text_at(index) != "{":
             raise NotUnderstood(start)
         self._index = self._close(index) + 1
@@ -332,8 +338,8 @@ class TreeReader:
                 if self._text() != "(":
                     raise NotUnderstood(place)
                 return Node("name", start, self._index, place, token.text)
-            if self._text() == "<" and not self._is_variable(token.text):
-                known = template_brackets(self._source).get(self._index)
+            known = template_brackets(self._source).get(self._index)
+            if self._text() == "<" and (known is not None or not self._is_variable(token.text)):
                 close = known or matching_angle(self._tokens, self._index, self._end)
                 after = self._text_at(close + 1) if close is not None and close + 1 < self._end else ""
                 is_template = close is not None and self._tokens[close].text == ">"

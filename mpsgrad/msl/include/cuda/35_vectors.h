@@ -102,6 +102,17 @@ template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 4> {
   constexpr storage_mtl(const T (&c)[4]) : v{c[0], c[1], c[2], c[3]} {}
 };
 
+// Of the eight that a thread has of a square of 16 x 16; they have no names.
+template <typename T> struct alignas(8 * sizeof(T)) storage_mtl<T, 8> {
+  union {
+    T v[8];
+    whole_mtl_t<T, 8> whole_mtl;
+  };
+  storage_mtl() = default;
+  constexpr storage_mtl(T c) : v{c, c, c, c, c, c, c, c} {}
+  constexpr storage_mtl(const T (&c)[8]) : v{c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]} {}
+};
+
 // A component: by a function, the compiler does not see that it is the first of an aligned vector, and loads it alone.
 #ifdef UNALIGNED_MTL
 #define AT_MTL(a, i) a[i]

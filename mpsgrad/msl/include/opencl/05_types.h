@@ -131,6 +131,12 @@ template <typename T, int N> struct components_mtl {
 //@ bool2 bool3 bool4 bool_vector_mtl : components_mtl
 // The compiler's own comparisons of vectors give masks of integers; Metal's give truth values, one byte each.
 template <int N> struct truth_storage_mtl;
+// Of the eight that a thread has of a square of 16 x 16; they have no names.
+template <> struct alignas(8) truth_storage_mtl<8> {
+  bool v[8];
+  truth_storage_mtl() = default;
+  constexpr truth_storage_mtl(bool a, bool b, bool c, bool d, bool e, bool f, bool g, bool h) : v{a, b, c, d, e, f, g, h} {}
+};
 template <> struct alignas(2) truth_storage_mtl<2> {
   union { bool v[2]; struct { bool x, y; }; struct { bool r, g; }; BOOL_SWIZZLES_2_MTL };
   truth_storage_mtl() = default;
@@ -180,9 +186,11 @@ template <int N> struct class_vector_mtl<bool, N> : truth_storage_mtl<N> {
   constexpr class_vector_mtl(places<2>, bool a) : base(a, a) {}
   constexpr class_vector_mtl(places<3>, bool a) : base(a, a, a) {}
   constexpr class_vector_mtl(places<4>, bool a) : base(a, a, a, a) {}
+  constexpr class_vector_mtl(places<8>, bool a) : base(a, a, a, a, a, a, a, a) {}
   constexpr class_vector_mtl(components_mtl<bool, 2> t, places<2>) : base(t.v[0], t.v[1]) {}
   constexpr class_vector_mtl(components_mtl<bool, 3> t, places<3>) : base(t.v[0], t.v[1], t.v[2]) {}
   constexpr class_vector_mtl(components_mtl<bool, 4> t, places<4>) : base(t.v[0], t.v[1], t.v[2], t.v[3]) {}
+  constexpr class_vector_mtl(components_mtl<bool, 8> t, places<8>) : base(t.v[0], t.v[1], t.v[2], t.v[3], t.v[4], t.v[5], t.v[6], t.v[7]) {}
 };
 typedef bool_vector_mtl<2> bool2;
 typedef bool_vector_mtl<3> bool3;
@@ -203,12 +211,16 @@ template <typename E, int N, typename S> struct with_scalar_mtl<E, N, S, true> {
 template <typename E, int N, typename B> struct operands_mtl<vec_mtl<E, N>, B> { typedef vec_mtl<E, N> first; typedef typename with_scalar_mtl<E, N, B>::type second; };
 template <typename A, typename E, int N> struct operands_mtl<A, vec_mtl<E, N>> { typedef typename with_scalar_mtl<E, N, A>::type first; typedef vec_mtl<E, N> second; };
 template <typename E, int N, typename F, int M> struct operands_mtl<vec_mtl<E, N>, vec_mtl<F, M>> { typedef vec_mtl<E, N> first; typedef vec_mtl<F, M> second; };
-#define LIFTED_OPERATOR_MTL(op) \
-  template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
-  template <typename A, typename B> constexpr inline auto operator op(left_mtl<A> a, B b) { \
+#define LIFTED_WITH_MTL(op, B, ...) \
+  template <__VA_ARGS__> constexpr inline auto operator op(left_mtl<A> a, B b) { \
     typedef operands_mtl<A, B> types; \
     return (typename types::first)a.value op (typename types::second)b; \
   }
+// With a float on its own, too: a program's operator may take that and any type.
+#define LIFTED_OPERATOR_MTL(op) \
+  template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
+  LIFTED_WITH_MTL(op, B, typename A, typename B) \
+  LIFTED_WITH_MTL(op, float, typename A)
 LIFTED_OPERATOR_MTL(+)
 LIFTED_OPERATOR_MTL(-)
 LIFTED_OPERATOR_MTL(*)
@@ -218,6 +230,7 @@ LIFTED_OPERATOR_MTL(&)
 LIFTED_OPERATOR_MTL(|)
 LIFTED_OPERATOR_MTL(^)
 #undef LIFTED_OPERATOR_MTL
+#undef LIFTED_WITH_MTL
 #define LIFTED_COMPARISON_MTL(op) \
   template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
   template <typename A, typename B> constexpr inline auto operator op(left_mtl<A> a, B b) { \

@@ -3,6 +3,11 @@
 template <int N> using bfloat_vector_mtl = class_vector_mtl<bfloat, N>;
 template <int N> struct vector_of_mtl<bfloat, N, false> { typedef bfloat_vector_mtl<N> type; };
 template <int N> struct bfloat_storage_mtl;
+template <> struct alignas(16) bfloat_storage_mtl<8> {
+  bfloat v[8];
+  bfloat_storage_mtl() = default;
+  constexpr bfloat_storage_mtl(components_mtl<bfloat, 8> c) : v{c.v[0], c.v[1], c.v[2], c.v[3], c.v[4], c.v[5], c.v[6], c.v[7]} {}
+};
 template <> struct alignas(4) bfloat_storage_mtl<2> {
   union { bfloat v[2]; struct { bfloat x, y; }; struct { bfloat r, g; }; BFLOAT_SWIZZLES_2_MTL };
   bfloat_storage_mtl() = default;
