@@ -556,3 +556,27 @@ kernel void f(device const float* x, device float* y, {I}) {{
     assert [(each.name, each.line, each.message.split(",")[0]) for each in found] == [
         ("out-of-bounds", 7, "out-of-bounds read of element 4 of 'x'")
     ]
+
+
+def test_members_of_types_and_values_of_templates_are_understood() -> None:
+    source = f"""{HEAD}
+template <typename T> constexpr constant uint in_a_word = sizeof(uint) / sizeof(T);
+template <typename T> union Word {{ uint whole; T parts[in_a_word<T>]; }};
+struct Four {{ static constant constexpr uint count = 4; static uint of(uint k) {{ return k % count; }} }};
+template <typename T> uint part_of(device const uint* x, uint at) {{
+    Word<T> word; word.whole = x[at / in_a_word<T>]; at = at % in_a_word<T>;
+    return in_a_word<T> > 1 ? word.parts[at] : word.whole;
+}}
+kernel void f(device const uint* x, device uint* y, {I}) {{
+    Four four;
+    constexpr uint n = decltype(four)::count;
+    uint sum = 0;
+    for (uint k = 0; k < decltype(four)::count; ++k) sum += part_of<ushort>(x, k + i);
+    y[i] = sum + n + decltype(four)::of(x[i + 1]);
+}}"""
+    x, y = np.arange(1, 5, dtype=np.uint32), np.zeros(4, np.uint32)
+    library = mg.compile(source)
+    found = library.function("f").check(4, x, y)
+    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 16)], "\n".join(map(str, found))
+    library.function("f")(3, x, y)
+    assert y.tolist() == [1 + 2 + 4 + 2, 2 + 3 + 4 + 3, 2 + 3 + 4 + 0, 0]
