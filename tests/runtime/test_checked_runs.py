@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -580,3 +581,28 @@ kernel void f(device const uint* x, device uint* y, {I}) {{
     assert [(each.name, each.line) for each in found] == [("out-of-bounds", 16)], "\n".join(map(str, found))
     library.function("f")(3, x, y)
     assert y.tolist() == [1 + 2 + 4 + 2, 2 + 3 + 4 + 3, 2 + 3 + 4 + 0, 0]
+
+
+def test_bytes_of_copied_structs_that_look_as_if_they_had_no_value() -> None:
+    """Vectors of bytes carry floats to threadgroup memory: in some of these other bytes look so in each of two runs."""
+    source = f"""{HEAD}
+struct alignas(16) Bytes {{ uchar v[16]; }};
+static float sum_of(threadgroup const float* s, uint t) {{
+    float sum = 0;
+    for (uint k = t; k < 1024; k += 64) sum += s[k];
+    return sum;
+}}
+kernel void f(device const float* x, device float* y, constant uint& n, {I}, {T}) {{
+    threadgroup float a[1024], b[1024];
+    for (uint k = 4 * t; k < 1024; k += 256) *(threadgroup Bytes*)&a[k] = *(device const Bytes*)&x[1024 * (i / 64) + k];
+    for (uint k = 4 * t; k < n; k += 256) *(threadgroup Bytes*)&b[k] = *(device const Bytes*)&x[1024 * (i / 64) + k];
+    {BARRIER};
+    y[i] = sum_of(a, t) + sum_of(b, t);
+}}"""
+    x = np.random.default_rng(1).integers(0, 1 << 30, 64 * 1024, np.uint32).view(np.float32)
+    function = mg.compile(source).function("f")
+    check = partial(function.check, 4096, x, np.zeros(4096, np.float32), threadgroup=64)
+    assert check(np.uint32(1024)) == ()
+    (found,) = check(np.uint32(1020))
+    assert found.name == "uninitialised-memory"
+    assert "element 1020 of 'b'" in found.message

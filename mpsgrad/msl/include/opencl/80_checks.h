@@ -73,8 +73,8 @@ inline finding_mtl finding_at_mtl(uint site, uint thread) {
 // has no value looks otherwise, and only reads that were found in the first run, too, are.
 IN_TURN_MTL bool suspected_mtl(finding_mtl found) {
   __global context_mtl *c = checks_mtl;
-  ulong words[] = {c->group, found.thread, c->thread[found.thread].copies, found.site, (ulong)found.index}, key = 1;
-  for (uint k = 0; k < 5; k++) {
+  ulong words[] = {c->group, found.thread, c->thread[found.thread].copies, found.site, found.region, (ulong)found.index}, key = 1;
+  for (uint k = 0; k < 6; k++) {
     key = (key ^ words[k]) * 0x9e3779b97f4a7c15ul;
     key ^= key >> 29;
   }
@@ -254,7 +254,7 @@ IN_TURN_MTL ulong check_mtl(ulong address, ulong origin, uint size, uint offset,
   if ((a.kind >= DESIGNATE_MTL && a.kind <= PLACE_MTL) || r->shadow == 0) return address;
   if (!c->stopped) {
     ulong granule = c->granule;
-    bool some = false, every = true;
+    bool some = false, every = true, suspected = false;
     for (uint k = 0; (a.mask >> k) != 0; k++) {
       if (((a.mask >> k) & 1) == 0) continue;
       ulong first = address + a.offset + k * a.unit, last = first + a.unit;
@@ -263,10 +263,17 @@ IN_TURN_MTL ulong check_mtl(ulong address, ulong origin, uint size, uint offset,
         bool uninitialised = touch_mtl(at, begin, (uint)(end - begin), found, value != 0 ? value + (begin - address - a.offset) : 0);
         some = some || uninitialised;
         every = every && uninitialised;
+        if (uninitialised && !a.aggregate) {
+          // The same bytes look so whatever the memory looks like, if they have no value.
+          finding_mtl part = found;
+          part.index += (long)(begin - address);
+          suspected = suspected_mtl(part) || suspected;
+        }
       }
     }
     // Of a struct some members may never have had a value, though all are copied.
-    if (some && (every || !a.aggregate) && suspected_mtl(found)) report_mtl(UNINITIALISED_MTL, found);
+    if (a.aggregate) suspected = some && every && suspected_mtl(found);
+    if (suspected) report_mtl(UNINITIALISED_MTL, found);
   }
   if (value != 0) {
     for (uint k = 0, i = 0; (a.mask >> k) != 0; k++) {
