@@ -47,6 +47,8 @@ FEW_OUTPUTS, FEW_TAPS = 4, 16
 """So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``, and for so many taps."""
 MOST_FEW_OUTPUTS, MOST_FEW_OF_ONE_TAP, FEWEST_COLUMNS = 12, 8, 12
 """Up to so many, or so many for one tap, where there are 16 registers and rows have so many pixels. Measured."""
+FEWEST_CHANNELS_OF_FEW = 64
+"""Of the source, with which threads for few output channels compute unless simdgroups have fewer products. Measured."""
 FEW_PIXELS, FEW_PIXELS_APART, APART, ROW_OUTPUTS = 8, 64, 256, 4
 """Up to so many pixels, or so many whose distance is no multiple of the third number of floats, a thread writes all
 weights of so many output channels: what lies that far apart shares few places in the nearest cache."""
@@ -352,7 +354,7 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool
     if groups > 1:
         return is_cached and has_whole_groups(geometry)
     if outputs < SINGLE_OUTPUTS:
-        return False
+        return _has_fewer_products_of_few(geometry)
     if geometry.source[1] * geometry.window[2] % EVICTING_STRIDE == 0:
         return True
     of_simdgroups = products(geometry, LANES, ROWS)
@@ -360,6 +362,16 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool
     if is_cached and channels >= MANY_CHANNELS and of_whole <= of_simdgroups:
         return True
     return EIGHTS_COST * products(geometry, EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups
+
+
+def _has_fewer_products_of_few(geometry: ConvolutionGeometry) -> bool:
+    """Whether threads for few output channels have no more products than simdgroups, which go through all rows of a
+    tap before those of the next one."""
+    outputs_together = FEW_OUTPUTS if geometry.outputs <= FEW_OUTPUTS else SINGLE_OUTPUTS
+    of_few = products(geometry, EIGHTS_CHANNELS, outputs_together)
+    of_simdgroups = products(geometry, LANES, ROWS)
+    reads_again = geometry.taps > 1 and geometry.inputs >= FEWEST_CHANNELS_OF_FEW
+    return of_few < of_simdgroups or (reads_again and of_few == of_simdgroups)
 
 
 def products(geometry: ConvolutionGeometry, channels_together: int, outputs_together: int) -> int:

@@ -433,6 +433,28 @@ def test_weights_of_few_outputs_where_there_are_few_registers(inputs, outputs, w
         check_against_the_references(layer)
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "window", "options", "kernel"),
+    [
+        (37, 3, (5, 5), {"padding": (2, 2), "stride": (2, 2)}, "dense_few_outputs_of_eights"),
+        (75, 7, (2, 3), {"padding": (0, 1), "stride": (2, 3)}, "dense_few_outputs_of_eights"),
+        (37, 4, SINGLE, {}, "dense_few_outputs_of_eights"),
+        (26, 7, (2, 3), {"padding": (0, 1), "stride": (2, 3)}, "dense"),
+        (44, 7, SINGLE, {}, "dense_few_outputs_of_eights"),
+        (64, 7, SINGLE, {}, "dense"),
+        (35, 11, (3, 3), {"padding": (1, 1), "stride": (2, 1)}, "dense_of_eights"),
+    ],
+    ids=["fours", "eights", "fours_of_pixels", "lanes_left", "eights_of_pixels", "no_fewer_products", "tiles_of_eight"],
+)
+def test_weights_of_few_outputs_where_there_are_many_registers(inputs, outputs, window, options, kernel):
+    layer = make((5, 17), inputs, outputs, window, images=3, **options)
+    with many_registers():
+        kernels = check_additions_to_a_state(layer)
+        assert f"convolution_gradient_weights_{kernel}" in kernels
+        check_against_the_references(layer, runs=2)
+
+
 def check_width_of_tiles(
     by_eights: int,
     family: str,
