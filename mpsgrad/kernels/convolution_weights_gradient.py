@@ -39,6 +39,8 @@ FEWEST_TILES, CACHED_SHARE, MANY_CHANNELS = 16, 4, 128
 """With so many tiles there, and a gradient image of at most the caches' bytes divided by the second number, threads
 go through all rows: partial sums would take longer than reading the image again for each tile. Then they are also
 faster than simdgroups from so many channels of the source on. Measured."""
+FEW_PIXELS_OF_TILES = 512
+"""Up to so many they are also faster than simdgroups that leave some of their lanes or rows empty. Measured."""
 MOST_CHANNELS_OF_GROUP = 32
 """Of the source, that such threads take of groups: with more, simdgroups are as fast. Measured."""
 SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
@@ -359,6 +361,9 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool
         return True
     of_simdgroups = products(geometry, LANES, ROWS)
     of_whole = products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS)
+    leaves_lanes_empty = channels % LANES != 0 or outputs % ROWS != 0
+    if is_cached and leaves_lanes_empty and geometry.pixels <= FEW_PIXELS_OF_TILES:
+        return True
     if is_cached and channels >= MANY_CHANNELS and of_whole <= of_simdgroups:
         return True
     return EIGHTS_COST * products(geometry, EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups

@@ -444,8 +444,20 @@ def test_weights_of_few_outputs_where_there_are_few_registers(inputs, outputs, w
         (44, 7, SINGLE, {}, "dense_few_outputs_of_eights"),
         (64, 7, SINGLE, {}, "dense"),
         (35, 11, (3, 3), {"padding": (1, 1), "stride": (2, 1)}, "dense_of_eights"),
+        (60, 20, (3, 3), {"padding": (1, 1)}, "dense_of_eights"),
+        (64, 24, (3, 3), {"padding": (1, 1)}, "dense"),
     ],
-    ids=["fours", "eights", "fours_of_pixels", "lanes_left", "eights_of_pixels", "no_fewer_products", "tiles_of_eight"],
+    ids=[
+        "fours",
+        "eights",
+        "fours_of_pixels",
+        "no_fewer_products",
+        "eights_of_pixels",
+        "no_fewer_products_of_pixels",
+        "tiles_of_eight",
+        "few_pixels",
+        "no_empty_lanes",
+    ],
 )
 def test_weights_of_few_outputs_where_there_are_many_registers(inputs, outputs, window, options, kernel):
     layer = make((5, 17), inputs, outputs, window, images=3, **options)
