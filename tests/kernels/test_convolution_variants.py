@@ -445,6 +445,7 @@ def test_weights_of_few_outputs_where_there_are_few_registers(inputs, outputs, w
         (64, 7, SINGLE, {}, "dense"),
         (35, 11, (3, 3), {"padding": (1, 1), "stride": (2, 1)}, "dense_of_eights"),
         (60, 20, (3, 3), {"padding": (1, 1)}, "dense_of_eights"),
+        (60, 29, (3, 3), {"padding": (1, 1)}, "dense_of_eights"),
         (64, 24, (3, 3), {"padding": (1, 1)}, "dense"),
     ],
     ids=[
@@ -455,7 +456,8 @@ def test_weights_of_few_outputs_where_there_are_few_registers(inputs, outputs, w
         "eights_of_pixels",
         "no_fewer_products_of_pixels",
         "tiles_of_eight",
-        "few_pixels",
+        "few_pixels_by_eight",
+        "few_pixels_by_sixteen",
         "no_empty_lanes",
     ],
 )
