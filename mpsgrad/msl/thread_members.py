@@ -29,6 +29,14 @@ def without_thread_beside_others(tokens: list[Token]) -> list[Token]:
     return [token for index, token in enumerate(tokens) if index not in dropped]
 
 
+def _passes_itself(tokens: Sequence[Token], opening: int) -> bool:
+    """Whether a function hands on a pointer to its object, whose address space is the function's."""
+    inside = range(opening, matching(tokens, opening))
+    return any(
+        tokens[k].text == "this" and tokens[k - 1].text != "*" and tokens[k + 1].text != "->" for k in inside
+    )
+
+
 def _members(tokens: Sequence[Token], opening: int, closing: int, name: str) -> Iterator[int | None]:
     """The address spaces behind the parameters of the functions of a class that give values; None for none."""
     index = start = opening + 1
@@ -43,7 +51,7 @@ def _members(tokens: Sequence[Token], opening: int, closing: int, name: str) -> 
                 while tokens[end].text in _QUALIFIERS:
                     space = end if tokens[end].text in ADDRESS_SPACES else space
                     end += 1
-                if tokens[end].text == "{":
+                if tokens[end].text == "{" and not _passes_itself(tokens, end):
                     yield space
             index = end
             start = index if text == "{" else start

@@ -164,14 +164,18 @@ def test_threads_have_eight_elements_of_squares() -> None:
 
 
 ANY_TYPE = LIBRARY + """
-struct Tile { float a, b; };
+namespace tiles { struct Tile { float a, b; }; }
+using namespace tiles;
+template <typename T> T operator*(const thread T& tile, const thread T& other) { T out; out.a = tile.a * other.a; out.b = tile.b * other.b; return out; }
+template <typename T> bool operator<(const thread T& tile, const thread T& other) { return tile.a < other.a; }
+template <typename T, typename U> T times(T x, U y) { return T(x) * (T(y) < T(x) ? T(y) : T(x)); }
 template <typename T> T operator+(const thread T& tile, float addend) { T out; out.a = tile.a + addend; out.b = tile.b + addend; return out; }
 template <typename T, typename U> T more(T x, U y) { return T(x) + y; }
-kernel void f(device float* out) { Tile sum = more(Tile{1, 2}, 3.0f); out[0] = sum.a + 10 * sum.b + 100 * more(2.0f, 4.0f) + 1e4f * more(float2(1, 2), 1.0f).y; }
+kernel void f(device float* out) { Tile sum = more(Tile{1, 2}, 3.0f); out[0] = sum.a + 10 * sum.b + 100 * more(2.0f, 4.0f) + 1e4f * more(float2(1, 2), 1.0f).y + 1e6f * times(Tile{1, 2}, Tile{2, 4}).b; }
 """
 
 
-def test_a_programs_operator_may_take_any_type_and_a_float() -> None:
+def test_a_programs_operators_may_take_any_type() -> None:
     out = np.zeros(1, np.float32)
     mg.compile(ANY_TYPE).function("f")(1, out)
-    assert out[0] == 4 + 50 + 600 + 30000
+    assert out[0] == 4 + 50 + 600 + 30000 + 4e6

@@ -202,6 +202,13 @@ template <typename E, int N> constexpr inline bool_vector_mtl<N> truth_of_mtl(ve
 //@ lift_mtl : scalar_mtl bool_vector_mtl
 // a < lift_mtl() < b: what Metal means by a < b where one of them may be a vector. A scalar becomes an element of it.
 template <typename A> struct left_mtl { A value; };
+// Whether a program made the class A, which may have operators that are found where it uses them only.
+template <typename A> struct is_of_program_mtl { static constexpr bool value = __is_class(A) && !is_scalar_mtl<A>::value; };
+template <typename T, int N> struct is_of_program_mtl<class_vector_mtl<T, N>> { static constexpr bool value = false; };
+template <typename T, int N, typename V> struct is_of_program_mtl<packed_vector_mtl<T, N, V>> { static constexpr bool value = false; };
+template <typename V, typename T, int N, int... I> struct is_of_program_mtl<swizzle_mtl<V, T, N, I...>> { static constexpr bool value = false; };
+template <typename A, bool = is_of_program_mtl<A>::value> struct lifted_mtl { typedef left_mtl<A> type; };
+template <typename A> struct lifted_mtl<A, true> { typedef A type; };
 template <typename A, typename B> struct operands_mtl { typedef A first; typedef B second; };
 template <typename E, typename S> struct converted_mtl { typedef E type; };
 template <typename E> struct converted_mtl<E, float> { static_assert((E)0.5f != (E)0, "invalid operands to binary expression: a vector of integers and a floating-point scalar"); typedef E type; };
@@ -218,7 +225,7 @@ template <typename E, int N, typename F, int M> struct operands_mtl<vec_mtl<E, N
   }
 // With a float on its own, too: a program's operator may take that and any type.
 #define LIFTED_OPERATOR_MTL(op) \
-  template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
+  template <typename A> constexpr inline typename lifted_mtl<A>::type operator op(A a, lift_mtl) { return {a}; } \
   LIFTED_WITH_MTL(op, B, typename A, typename B) \
   LIFTED_WITH_MTL(op, float, typename A)
 LIFTED_OPERATOR_MTL(+)
@@ -232,7 +239,7 @@ LIFTED_OPERATOR_MTL(^)
 #undef LIFTED_OPERATOR_MTL
 #undef LIFTED_WITH_MTL
 #define LIFTED_COMPARISON_MTL(op) \
-  template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
+  template <typename A> constexpr inline typename lifted_mtl<A>::type operator op(A a, lift_mtl) { return {a}; } \
   template <typename A, typename B> constexpr inline auto operator op(left_mtl<A> a, B b) { \
     typedef operands_mtl<A, B> types; \
     return truth_of_mtl((typename types::first)a.value op (typename types::second)b); \
