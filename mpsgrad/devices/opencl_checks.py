@@ -82,10 +82,10 @@ _CONTEXT = np.dtype(
     + [(name, "u4") for name in ("sites", "lane_sites", "most_steps", "device_regions")]
     + [("argument_bytes", "u4", _MOST_LENGTHS)]
     + [(name, "u4") for name in ("group", "threads", "stopped", "regions")]
-    + [(name, "u4") for name in ("local_used", "deepest", "reversed", "flipped")]
+    + [(name, "u4") for name in ("local_used", "deepest", "reversed", "flipped", "came", "came_before")]
     + [
         ("region", _REGION, 96),
-        ("thread", "u4", (LARGEST_THREADGROUP, 12)),
+        ("thread", "u4", (LARGEST_THREADGROUP, 13)),
         ("barriers", "u4", (2, _MOST_BARRIERS)),
         ("own", _OWN, (LARGEST_THREADGROUP, _MOST_OWN)),
         ("spare", "u1", (LARGEST_THREADGROUP, _SPARE_BYTES)),

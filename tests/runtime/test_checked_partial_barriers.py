@@ -190,6 +190,11 @@ def test_random_programs_that_wait_are_checked(seed: int) -> None:
     check_random_programs(WaitingChoicesProgram, [seed])
 
 
+def test_barriers_that_no_thread_comes_to_stand_for_nothing() -> None:
+    """Threads that were led past one may be behind the next one that all come to."""
+    check_random_programs(WaitingProgram, [30021])
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [WaitingProgram, WaitingChoicesProgram])
 @pytest.mark.parametrize("first", range(0, 200, 10))

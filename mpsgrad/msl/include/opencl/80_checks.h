@@ -23,7 +23,7 @@ struct finding_mtl {
   long index;
   ulong extent;
 };
-struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own, begun, waits, copies; };
+struct thread_mtl { uint barriers, local_epoch, device_epoch, local_lanes, device_lanes, left, steps, target, own, begun, waits, copies, passes; };
 // A variable of a thread's own, of elements of ``element`` bytes; at ``known`` there is a flag for each ``number`` bytes of
 // it, if it is watched.
 struct own_mtl { ulong start, end, known; uint number, fence, name, element; };
@@ -35,7 +35,7 @@ struct context_mtl {
   __global ulong *suspects;
   uint sites, lane_sites, most_steps, device_regions;
   uint argument_bytes[128];
-  uint group, threads, stopped, regions, local_used, deepest, reversed, flipped;
+  uint group, threads, stopped, regions, local_used, deepest, reversed, flipped, came[2];
   region_mtl region[MOST_REGIONS_MTL];
   thread_mtl thread[MOST_THREADS_MTL];
   uint barrier_site[MOST_BARRIERS_MTL], barrier_count[MOST_BARRIERS_MTL];
@@ -536,7 +536,10 @@ template <typename T> struct fenced_mtl { T object; uchar fence[256]; };
 IN_TURN_MTL void arrive_mtl(uint flags, bool comes, uint site, uint thread) {
   __global context_mtl *c = checks_mtl;
   __global thread_mtl *t = &c->thread[thread];
+  // Of two barriers one behind the other: that some thread came to the one that all are at.
+  t->passes += 1;
   if (!comes) return;
+  c->came[t->passes % 2] = t->passes;
   uint k = t->barriers;
   if (k < MOST_BARRIERS_MTL && !c->stopped) {
     if (c->barrier_count[k] == 0) {
@@ -578,7 +581,8 @@ IN_TURN_MTL void depart_mtl(uint thread) {
   // A thread may be taken past a barrier that it did not come to.
   uint k = t->waits != 0 ? t->barriers - 1 : t->barriers;
   t->waits = 0;
-  if (k < MOST_BARRIERS_MTL && !c->stopped && c->barrier_count[k] != 0 && c->barrier_count[k] != c->threads) incomplete_barrier_mtl(k);
+  bool came = c->came[t->passes % 2] == t->passes;
+  if (k < MOST_BARRIERS_MTL && !c->stopped && came && c->barrier_count[k] != c->threads) incomplete_barrier_mtl(k);
 }
 #define threadgroup_barrier_checked_mtl(flags, comes, site) (arrive_mtl((uint)(flags), comes, site, thread_mtl_now()), threadgroup_barrier(flags), depart_mtl(thread_mtl_now()))
 inline void returned_mtl(uint site) { checks_mtl->thread[thread_mtl_now()].left = site + 1; }
@@ -700,6 +704,7 @@ __kernel void next_group_mtl(uint group, uint threads) {
   // A loop without end would be without end in the next threadgroup too.
   c->stopped = c->stopped == 2 ? 2 : 0;
   c->deepest = 0;
+  c->came[0] = c->came[1] = 0;
   c->regions = c->device_regions;
   c->local_used = 0;
   c->group = group;
