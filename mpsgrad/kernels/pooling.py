@@ -211,8 +211,8 @@ class PoolingMax(_MaximumPooling):
     MPS does not say); a window with none inside takes its taps at their nearest edge pixels.
 
     A tap that is not a number is no maximum unless it is the window's first: fast math on a Mac promises nothing of
-    NaNs. PyTorch passes them on. To a gradient that searches, and on GPUs, one that begins a row of the window may
-    hide that row, and one that begins a column that column.
+    NaNs. PyTorch passes them on. To a gradient that searches, on GPUs, and where large windows lie side by side, one
+    that begins a row of the window may hide that row, and one that begins a column that column.
 
     ``record_maxima`` (not in MPS) makes states record which tap won each window, one byte for each result element;
     the gradient then reads no value of the source image, and takes a CPU half of the time or less. Nodes of graphs and
