@@ -136,7 +136,8 @@ class LibraryNames:
             self.used.add(name)
             output.append(tokens[position].replaced(f"::{self._library_spelling(name)}"))
             return position + 1
-        if name in self._hidden or (behind in ("(", "<") and name in self._shadowed):
+        is_looked_up = behind == "(" or behind == "<" and name not in self.users
+        if name in self._hidden or (is_looked_up and name in self._shadowed):
             # The program means something else too by this name, which the library's function must not be taken for.
             self.used.add(name)
             spelling = self._library_spelling(name)
