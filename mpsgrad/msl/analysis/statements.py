@@ -197,7 +197,6 @@ def opening_of_parts(source: Source, auto: int) -> int:
 def names_of_parts(source: Source) -> frozenset[str]:
     """What is declared so anywhere in ``source``."""
 
-
     def names() -> frozenset[str]:
         openings = [opening_of_parts(source, index) for index in source.places("auto")]
         inside = (range(opening + 1, source.close(opening)) for opening in openings if opening > 0)

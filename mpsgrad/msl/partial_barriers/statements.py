@@ -73,7 +73,7 @@ class BodyWriter(ValueWriter):
         returns = returns_of(source, function)
         variables = {source.variable(source.text(each + 1), each + 1) for each in returns}
         are_names = all(source.text(each + 2) == ";" for each in returns)
-        self._is_one_variable = len(variables) == 1 and None not in variables and are_names
+        self._is_one_variable = len(returns) > 1 and len(variables) == 1 and None not in variables and are_names
         if returns[-1:] != [final.word] or len(returns) > 1 and not self._is_one_variable:
             raise NotUnderstood(function.opening)
         self._deduced_at = final.word
