@@ -207,6 +207,15 @@ def _called_objects(source: Source, place: int, variables: Iterable[Variable]) -
         yield from _calling(source, place, () if BUILT_IN_TYPE.match(name) else _classes_named(source, name))
 
 
+def function_taking(source: Source, variable: Variable) -> tuple[Function, int] | None:
+    """The function that has the variable as a parameter, and the parameter's number; None if none has."""
+    function = next((each for each in source.functions if each.opening < variable.place < each.closing), None)
+    if function is None:
+        return None
+    parameters = enumerate(source.arguments(function.opening))
+    return function, next(number for number, (start, end) in parameters if start <= variable.place < end)
+
+
 def functions_passed(source: Source, variable: Variable) -> list[Function] | None:
     """The functions and lambda expressions that calls give for a parameter; None where that cannot be told."""
     return source.keep((functions_passed, variable.place), lambda: _passed(source, variable, set()))
@@ -214,11 +223,12 @@ def functions_passed(source: Source, variable: Variable) -> list[Function] | Non
 
 def _passed(source: Source, variable: Variable, asked: set[int]) -> list[Function] | None:
     asked.add(variable.place)
-    taking = next((each for each in source.functions if each.opening < variable.place < each.closing), None)
-    if taking is None or taking.kernel is not None or taking.name in (")", taking.owner):
+    parameter = function_taking(source, variable)
+    if parameter is None:
         return None
-    parameters = source.arguments(taking.opening)
-    number = next(n for n, (start, end) in enumerate(parameters) if start <= variable.place < end)
+    taking, number = parameter
+    if taking.kernel is not None or taking.name in (")", taking.owner):
+        return None
     heads = {each.opening - 1 for each in source.functions}
     found: list[Function] = []
     for index in source.places(taking.name):
@@ -235,9 +245,9 @@ def _passed(source: Source, variable: Variable, asked: set[int]) -> list[Functio
 
 def _given(source: Source, start: int, end: int, asked: set[int]) -> list[Function] | None:
     """The functions that an argument stands for; None where that cannot be told."""
-    for each in source.lambdas:
-        if each.start == start and each.body_close == end - 1:
-            return [each]
+    called = _lambdas_by_end(source).get(end - 1)
+    if called is not None and called.start == start:
+        return [called]
     variable = source.variable(source.text(start), start)
     if end != start + 1 or variable is None:
         return None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from mpsgrad.msl.analysis.calls import opening_of_call
+from mpsgrad.msl.analysis.calls import function_taking, opening_of_call
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.statements import Range
@@ -115,11 +115,12 @@ def _given(source: Source, variable: Variable) -> list[Variable] | None:
     kernel's; None for another variable, or where a call gives something else than a variable."""
     if not variable.is_reference or variable.type is None or variable.type.space not in SHARED_SPACES:
         return None
-    function = next((each for each in source.functions if each.opening < variable.place < each.closing), None)
-    if function is None or function.kernel is not None:
-        return None if function is None else []
-    parameters = source.arguments(function.opening)
-    number = next(number for number, (start, end) in enumerate(parameters) if start <= variable.place < end)
+    parameter = function_taking(source, variable)
+    if parameter is None:
+        return None
+    function, number = parameter
+    if function.kernel is not None:
+        return []
     found = []
     for index in source.places(function.name):
         opening = opening_of_call(source, index)
