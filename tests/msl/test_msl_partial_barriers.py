@@ -213,6 +213,12 @@ SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
         "add(x[i], true_type{}); add(2, false_type{}); y[i] = r;",
         lambda x: x.size + np.where(x > 1, x[x > 1].sum() + 2 * (x > 1).sum() + 2 * (x.size // 4), 0),
     ),
+    "two lambda expressions that one function is given": (
+        f"{OF_THOSE}template <typename A, typename B> void apply(A a, B b, float v) {{ a(v); b(v); }}\n",
+        f"{CLEARED} if (i >= n) return; float r = 0, z = 0;"
+        "apply([&](float v) { z += v; }, [&](float v) { r += of_those(v, s, t); }, x[i]); y[i] = r + 2 * z;",
+        lambda x: x.sum() + 2 * x,
+    ),
     "a variable that is returned at several places": (
         f"{OF_THOSE}template <typename T> struct Sums {{\n"
         "T real, imag; Sums(T real, T imag) : real(real), imag(imag) {} };\n"
