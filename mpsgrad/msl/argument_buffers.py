@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
@@ -14,10 +14,18 @@ _CLASSES = ("struct", "class", "union")
 _BEFORE_BODIES = frozenset({")", "const", "noexcept", *ADDRESS_SPACES})
 
 
-class PointerMembers:
-    """The members of a program's types that are pointers, those in members and base classes included."""
+def _is_pointer(member: Sequence[Token]) -> bool:
+    """Whether a member is a pointer, or an array of some; a product in an array's extent names no address space."""
+    words = {token.text for token in member}
+    return "*" in words and not ADDRESS_SPACES.isdisjoint(words)
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+
+class PointerMembers:
+    """The members of a program's types that are pointers, those in members and base classes included; of other kinds of
+    members, for which ``is_wanted`` tells."""
+
+    def __init__(self, tokens: Sequence[Token], is_wanted: Callable[[Sequence[Token]], bool] = _is_pointer) -> None:
+        self._is_wanted = is_wanted
         self._declared = _classes(tokens)
         for each in type_names(_outside_functions(tokens)):
             if not each.defines_class:
@@ -38,7 +46,7 @@ class PointerMembers:
                 continue
             seen.add(name)
             for member in self._declared.get(name, ()):
-                if _is_pointer(member):
+                if self._is_wanted(member):
                     found.append(member)
                 else:
                     todo += [token.text for token in member]
@@ -68,12 +76,6 @@ def _refuse_unfillable(pointers: PointerMembers, member: Sequence[Token]) -> Non
         raise error("argument buffers in argument buffers are not supported: this points to what holds pointers", place)
     if not any(token.text in _IN_BUFFERS for token in member):
         raise error("a buffer can hold pointers to device and constant memory only", place)
-
-
-def _is_pointer(member: Sequence[Token]) -> bool:
-    """Whether a member is a pointer, or an array of some; a product in an array's extent names no address space."""
-    words = {token.text for token in member}
-    return "*" in words and not ADDRESS_SPACES.isdisjoint(words)
 
 
 def _classes(tokens: Sequence[Token]) -> dict[str, list[list[Token]]]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.kept_references import KeptReferences
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.library_marks import AT, LENT
 from mpsgrad.msl.overloads import namespaces_of
@@ -44,6 +45,7 @@ class _Opener:
         self._prototypes = prototypes_of(program)
         self._specialisations = _specialisations_of(program)
         self._closed_members = _closed_members(program)
+        self._kept = KeptReferences(program)
         # Among conversions the one that is not opened would be the better match for any type.
         self._closed = {
             owner
@@ -112,17 +114,18 @@ class _Opener:
     def _of_arguments(self, head: _Head) -> Iterator[int]:
         """The ``thread`` of constant references to temporary objects; those that become values lose the ``&``."""
         tokens = self._tokens
-        _, start, opening, end = head
+        start, opening, end = head[1:]
         if _specialised(tokens, start, opening) is not None:
             # The template decides, which says the same of its arguments.
             return
         name = tokens[opening - 1].text
         only_computes = opening in self._computing
-        is_kept = not only_computes and self._keeps_references(head)
+        keeps_all = not only_computes and self._keeps_references(head)
         declared = [split_commas(tokens[at + 1 : matching(tokens, at)]) for at in self._declared(opening)]
         for position, reference in enumerate(declared[0]):
             if not _is_constant_reference(reference):
                 continue
+            is_kept = keeps_all or self._kept.gives_address(start, opening, end, reference)
             is_number = _is_read_as_number(tokens, reference, _body(tokens, opening), end) if is_kept else False
             if is_kept and (not is_number or (name, position) in self._elsewhere):
                 continue
@@ -157,7 +160,8 @@ class _Opener:
             # Large objects are not copied for nothing.
             and self._is_given_temporaries(name, places)
         )
-        return is_copy or is_writer or not is_alone or not all(map(_leaves_thread_objects, parameters))
+        leaves_objects = all(_leaves_thread_objects(each) and not self._kept.may_write(each) for each in parameters)
+        return is_copy or is_writer or not is_alone or not leaves_objects
 
     def _is_given_temporaries(self, name: str, places: set[int]) -> bool:
         """Whether a call of ``name`` has something else than the name of an object at one of these places."""
@@ -539,7 +543,8 @@ def _leaves_thread_objects(parameter: Sequence[Token]) -> bool:
     """Whether nothing in ``thread`` can be written to through a parameter."""
     texts = {token.text for token in parameter}
     is_elsewhere = bool(texts & (_SPACES - {"thread"})) and "thread" not in texts
-    return not {"*", "&", "&&", "["} & texts or is_elsewhere or _is_constant_reference(parameter)
+    is_constant = _is_constant_reference(parameter) or _is_constant_pointer(parameter)
+    return not {"*", "&", "&&", "["} & texts or is_elsewhere or is_constant
 
 
 def _is_name(argument: Sequence[Token]) -> bool:
@@ -556,6 +561,13 @@ def _is_constant_reference(parameter: Sequence[Token]) -> bool:
         and texts.count("&") == 1
         and len(texts) - texts.index("&") <= 2
     )
+
+
+def _is_constant_pointer(parameter: Sequence[Token]) -> bool:
+    """Whether a parameter is ``const thread T* name``."""
+    texts = [token.text for token in parameter]
+    is_one = texts.count("*") == 1 and not {"&", "&&", "[", "("} & set(texts)
+    return is_one and "const" in texts[: texts.index("*")]
 
 
 def _names_parameter(head: Sequence[Token], reference: Sequence[Token]) -> bool:

@@ -1,0 +1,175 @@
+"""Constant references to ``thread`` objects that have to stay references: the function gives the address of what they
+refer to, or may write to that meanwhile, so that a copy in their place would be something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.argument_buffers import PointerMembers
+from mpsgrad.msl.declarations import operator_before
+from mpsgrad.msl.program import SHARED_SPACES, Program
+from mpsgrad.msl.prototypes import bodies_of_classes
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, matching_angle, skip_attributes
+
+_MARKS = frozenset({"*", "&"})
+_OPERANDS = (IDENTIFIER, NUMBER)
+
+
+class KeptReferences:
+    """Which parameters of a program's functions these are."""
+
+    def __init__(self, program: Program) -> None:
+        self._tokens = tokens = program.tokens
+        self._program = program
+        self._leading = PointerMembers(tokens, _leads_to_thread)
+        self._writing = PointerMembers(tokens, _writes_to_thread)
+        members = [
+            (tokens[index].text, tokens[index - 1].text, tokens[index + 1].text)
+            for opening, closing, _ in bodies_of_classes(tokens)
+            for index in _own_names(tokens, opening, closing)
+        ]
+        self._pointers = {name for name, before, _ in members if before in _MARKS}
+        self._arrays = {name for name, before, behind in members if behind == "[" and before not in _MARKS}
+        heads = [head[:2] for head in program.function_heads] + [head[1:3] for head in program.member_heads]
+        self._giving = {tokens[opening - 1].text for start, opening in heads if self._gives(start, opening)}
+
+    def may_write(self, parameter: Sequence[Token]) -> bool:
+        """Whether ``thread`` objects can be written to through pointers or references in a parameter's object."""
+        return bool(self._writing.of(parameter))
+
+    def gives_address(self, start: int, opening: int, end: int, reference: Sequence[Token]) -> bool:
+        """Whether a function gives or keeps an address of what its parameter ``reference`` refers to, or compares
+        it."""
+        tokens = self._tokens
+        gives = self._gives(start, opening)
+        name = reference[-1].text
+        first = matching(tokens, opening) + 1
+        return reference[-1].kind == IDENTIFIER and any(
+            self._is_compared(index) or (gives and self._is_given(index, start, opening))
+            for index in range(first, end)
+            if tokens[index].text == name and tokens[index - 1].text not in (".", "->", "::")
+        )
+
+    def _gives(self, start: int, opening: int) -> bool:
+        """Whether what a function returns or constructs may lead to ``thread`` objects."""
+        tokens = self._tokens
+        if opening in self._program.constructors:
+            return bool(self._leading.of([tokens[opening - 1]]))
+        kind = self._returned(start, opening)
+        words = {token.text for token in kind}
+        if "auto" in words:
+            return True
+        leads = _MARKS & words and (not SHARED_SPACES & words or "thread" in words)
+        return bool(leads or self._leading.of(kind))
+
+    def _returned(self, start: int, opening: int) -> list[Token]:
+        """The type that a function returns."""
+        tokens = self._tokens
+        first = start
+        while tokens[first].text == "template":
+            first = (matching_angle(tokens, first + 1, certain=True) or opening) + 1
+        operator = operator_before(tokens, opening)
+        name = opening - 1 if operator is None else operator
+        behind = matching(tokens, opening) + 1
+        while tokens[behind].text not in ("{", ";", ":", "->"):
+            behind += 1
+        if tokens[behind].text == "->":
+            last = next(at for at in range(behind, len(tokens)) if tokens[at].text in ("{", ";"))
+            return list(tokens[behind + 1 : last])
+        return list(tokens[skip_attributes(tokens, first, name) : name])
+
+    def _is_compared(self, index: int) -> bool:
+        tokens = self._tokens
+        around = {tokens[index - 2].text, tokens[index + 1].text}
+        return _takes_address(tokens, index - 1) and bool(around & {"==", "!="})
+
+    def _is_given(self, index: int, start: int, opening: int) -> bool:
+        """Whether the address of the object that is named at ``index``, or of a part of it, may be given away there."""
+        tokens = self._tokens
+        last = index
+        while True:
+            behind = tokens[last + 1].text
+            if behind == "->" or (behind == "[" and tokens[last].text in self._pointers):
+                # What a pointer leads to is no part of the object.
+                return False
+            if behind == "[":
+                last = matching(tokens, last + 1)
+            elif behind == "." and tokens[last + 2].kind == IDENTIFIER:
+                last += 2
+            else:
+                break
+        if behind == "(" and tokens[last].text in self._giving:
+            return True
+        before = index - 1
+        if tokens[before].text == "*":
+            return False
+        if tokens[last].text in self._arrays and last > index or _takes_address(tokens, before):
+            return True
+        return self._is_bound(index) or self._is_passed_on(index, last) or self._is_returned(index, start, opening)
+
+    def _is_bound(self, index: int) -> bool:
+        """Whether a variable that is a reference, or a member of a constructor's object, is initialised here."""
+        tokens = self._tokens
+        if tokens[index - 1].text != "=":
+            return False
+        statement = index
+        while tokens[statement - 1].text not in (";", "{", "}", "("):
+            statement -= 1
+        return any(token.text == "&" for token in tokens[statement:index])
+
+    def _is_passed_on(self, index: int, last: int) -> bool:
+        """Whether an object is an argument of what gives addresses, or initialises an object that may keep one."""
+        tokens = self._tokens
+        if tokens[index - 1].text not in ("(", ",", "{") or tokens[last + 1].text not in (")", ",", "}"):
+            return False
+        depth, first = 0, index - 1
+        while depth or tokens[first].text not in ("(", "{", "["):
+            depth += (tokens[first].text in ")]}") - (tokens[first].text in "([{")
+            first -= 1
+        called = tokens[first - 1]
+        if called.text == ">":
+            return True
+        if called.kind != IDENTIFIER or called.text == "return":
+            return tokens[first].text == "{"
+        if built_in(called.text) is not None or called.text in ("if", "while", "for", "switch"):
+            return False
+        return called.text in self._giving or bool(self._leading.of([called])) or called.text in self._pointers
+
+    def _is_returned(self, index: int, start: int, opening: int) -> bool:
+        tokens = self._tokens
+        kind = self._returned(start, opening)
+        if all(token.text != "&" for each in (kind, *self._leading.of(kind)) for token in each):
+            return False
+        statement = index
+        while tokens[statement - 1].text not in (";", "{", "}"):
+            statement -= 1
+        return any(token.text == "return" for token in tokens[statement:index])
+
+
+def _leads_to_thread(member: Sequence[Token]) -> bool:
+    words = {token.text for token in member}
+    return "thread" in words and bool(words & _MARKS)
+
+
+def _writes_to_thread(member: Sequence[Token]) -> bool:
+    first = next((index for index, token in enumerate(member) if token.text in _MARKS), 0)
+    return _leads_to_thread(member) and all(token.text != "const" for token in member[:first])
+
+
+def _own_names(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[int]:
+    """The names of the data members that are declared in the body of a class."""
+    index = opening + 1
+    while index < closing:
+        if tokens[index].text in ("(", "{"):
+            index = matching(tokens, index)
+        elif tokens[index].kind == IDENTIFIER and tokens[index + 1].text in (";", "[", "=", ",", "{"):
+            yield index
+        index += 1
+
+
+def _takes_address(tokens: Sequence[Token], index: int) -> bool:
+    """Whether the token at ``index`` is the ``&`` that takes an address."""
+    before = tokens[index - 1]
+    is_operand = (before.kind in _OPERANDS and before.text != "return") or before.text in (")", "]")
+    return tokens[index].text == "&" and not is_operand

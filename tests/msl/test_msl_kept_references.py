@@ -1,0 +1,104 @@
+"""References to constant objects of a thread: what has their addresses, and what sees them written to meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nvrtc import compile_for_cuda
+
+import mpsgrad as mg
+from mpsgrad.msl import translate
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\nstruct S { float a, b; float row[2]; };\n"
+
+# Declarations; what is done with S s = {1, 2, {3, 4}} and its copy t; and what y has then.
+GIVEN = {
+    "a pointer": ("const thread float* f(const thread S& s) { return &s.b; }",
+                  "auto p = f(s); s.b = 7; y[0] = *p;", 7),
+    "a reference": ("const thread float& f(const thread S& s) { return s.b; }",
+                    "const thread float& r = f(s); s.b = 7; y[0] = r;", 7),
+    "names for their types": (
+        "typedef const thread float* P; using R = const thread float&;\n"
+        "P f(const thread S& s) { return &s.a; } R g(const thread S& s) { return s.b; }",
+        "P p = f(s); R r = g(s); s = {5, 6}; y[0] = 10 * *p + r;", 56),
+    "a deduced type": ("auto f(const thread S& s) { return &s.b; } auto g(const thread S& s) { return s.row; }",
+                       "auto p = f(s); auto q = g(s); s = {5, 6, {7, 8}}; y[0] = 10 * *p + q[1];", 68),
+    "the type behind an arrow": ("auto f(const thread S& s) -> const thread S* { return &s; }",
+                                 "auto p = f(s); s.b = 7; y[0] = p->b;", 7),
+    "the larger of two": (
+        "template <typename T> const thread T& f(const thread T& x, const thread T& y) { return x.b < y.b ? y : x; }",
+        "t.b = 5; const thread S& r = f(s, t); t.b = 9; y[0] = r.b;", 9),
+    "the larger of two numbers": (
+        "const thread float* f(const thread float& x, const thread float& y) { return x < y ? &y : &x; }",
+        "float v[3] = {1, 2, 3}; auto p = f(v[0], v[2]); v[2] = 9; y[0] = *p + (p - v);", 11),
+    "what another function gives": (
+        "const thread S* g(const thread S& s) { return &s; }\nauto f(const thread S& s) { return g(s); }",
+        "auto p = f(s); s.b = 7; y[0] = p->b;", 7),
+    "members": (
+        "struct M { float c; const thread float* f(const thread S& s) const thread { return &s.b; }\n"
+        "static const thread float& g(const thread S& s) { return s.a; } };",
+        "M m; auto p = m.f(s); const thread float& r = M::g(s); s = {5, 6}; y[0] = 10 * *p + r;", 65),
+    "an object": ("struct View { const thread S* p; }; View f(const thread S& s) { View v; v.p = &s; return v; }",
+                  "View v = f(s); s.b = 7; y[0] = v.p->b;", 7),
+    "a constructor": ("struct View { const thread float* p; View(const thread S& s) : p(&s.b) {} };",
+                      "View v(s); s.b = 7; y[0] = *v.p;", 7),
+    "the body of a constructor": ("struct View { const thread S* p; View(const thread S& s) thread { p = &s; } };",
+                                  "View v(s); s.b = 7; y[0] = v.p->b;", 7),
+    "a constructor of a reference": (
+        "template <typename T> struct View { const thread T& r; View(const thread T& s) : r(s) {} };",
+        "View<S> v(s); s.b = 7; y[0] = v.r.b;", 7),
+    "a comparison": (
+        "bool f(const thread S& s, const thread S& t) { return &s == &t; }\n"
+        "bool g(const thread S& s, const thread S* p) { return p != &s; }",
+        "y[0] = 1000 * f(s, s) + 100 * f(s, t) + 10 * g(s, &s) + g(s, &t);", 1001),
+}  # fmt: skip
+
+WRITTEN = {
+    "through a pointer": (
+        "struct Holder { thread S* p; void set(float v) const { p->b = v; } };\n"
+        "float f(const thread S& s, Holder h) { h.set(5); return s.b; }",
+        "Holder h{&s}; y[0] = f(s, h);", 5),
+    "through a pointer of a member": (
+        "struct Inner { thread float* p; }; struct Holder { float x; Inner inner; };\n"
+        "void set(thread float& x) { x = 5; }\n"
+        "float f(const thread S& s, const thread Holder& h) { set(*h.inner.p); return s.b; }",
+        "Holder h{1, {&s.b}}; y[0] = f(s, h);", 5),
+}  # fmt: skip
+
+READ = {
+    "beside a pointer that is only read": (
+        "float get(const thread S& s) { const thread float* p = &s.a; return p[0]; }\n"
+        "template <typename T> T f(const thread T& s, const thread float* v)\n"
+        "{ T r; r.a = get(s) * v[0]; r.b = get(s) * v[1]; return r; }\n"
+        "S operator-(const thread S& s) { return S{-s.a, -s.b}; }",
+        "S r = f(-s, s.row); y[0] = 10 * r.a + r.b;", -34),
+    "temporary": (
+        "template <typename T> const thread T& f(const thread T& x, const thread T& y) { return x.b < y.b ? y : x; }",
+        "y[0] = f(S{1, 2}, S{3, 4}).a;", 3),
+}  # fmt: skip
+
+CASES = {**GIVEN, **WRITTEN, **READ}
+
+
+def kernels() -> str:
+    return "".join(
+        f"namespace n{k} {{\n{declarations}\n"
+        f"kernel void k(device float* y) {{ S s = {{1, 2, {{3, 4}}}}, t = s; {body} }}\n}}\n"
+        for k, (declarations, body, _) in enumerate(CASES.values())
+    )
+
+
+@pytest.fixture(scope="module")
+def library() -> mg.KernelLibrary:
+    return mg.compile(HEADER + kernels())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_references_are_to_the_objects_themselves(library: mg.KernelLibrary, case: str) -> None:
+    y = np.zeros(1, np.float32)
+    library.function(f"n{[*CASES].index(case)}::k")(1, y)
+    assert y[0] == CASES[case][2]
+
+
+def test_they_compile_for_cuda() -> None:
+    compile_for_cuda(translate(HEADER + kernels(), "cuda").source, "kept.metal")
