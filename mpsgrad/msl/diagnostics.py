@@ -154,6 +154,11 @@ def user_words(text: str) -> str:
     text = re.sub(r"\bconst __global\b", "constant", text)
     text = re.sub(r"__(?:private|generic)\b ?", "", text)
     text = re.sub(
+        r"^too few elements in vector initialization \(expected \d elements, have 1\)$",
+        "one value in the braces of a vector: write it in parentheses to have it in all components",
+        text,
+    )
+    text = re.sub(
         r"^binding reference of type '([^']+)' to value of type '\1' changes address space$",
         r"non-const lvalue reference to type '\1' cannot bind to a temporary of type '\1'",
         text,

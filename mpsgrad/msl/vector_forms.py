@@ -364,12 +364,11 @@ class VectorForms:
                 kind = variable.type if variable is not None and variable.place == name else None
             elif tokens[name].kind == IDENTIFIER and kind is None:
                 kind = built_in(tokens[name - 1].text)
-            if kind is None and tokens[name - 1].text == ">" and tokens[name].kind == IDENTIFIER:
+            angle = name - (tokens[name].kind == IDENTIFIER)
+            if kind is None and tokens[angle].text == ">":
                 source = source or self._source()
-                close = source.close(index)
-                if name == index - 1 and name_before(source, name - 1) == "vec" and self._is_zero(index, close):
-                    # Of as many components as it has there.
-                    tokens[index].text, tokens[close].text = "(", ")"
+                if name_before(source, angle) == "vec":
+                    self._read_value_of_template(source, angle, index)
                 continue
             if kind is None or kind.pointers or kind.width == 1 or kind.columns:
                 continue
@@ -385,6 +384,25 @@ class VectorForms:
             elif value is not None and value.is_scalar:
                 message = f"one value in the braces of {with_article(kind)}"
                 raise error(f"{message}: write {kind}(x) to have it in all components", tokens[index + 1])
+
+    def _read_value_of_template(self, source: Source, angle: int, opening: int) -> None:
+        """The same for braces behind the ``>`` of ``vec<T, n>`` and, perhaps, a name."""
+        tokens = self._tokens
+        parts, close = source.arguments(opening), source.close(opening)
+        if self._is_zero(opening, close):
+            # Of as many components as it has there.
+            tokens[opening].text, tokens[close].text = "(", ")"
+            if tokens[opening - 1].text == "=":
+                tokens[opening - 1].text = ""
+        elif len(parts) == 1:
+            start, end = parts[0]
+            value = expressions_of(source).type_of(start, end)
+            variable = source.variable(tokens[start].text, start) if end == start + 1 else None
+            element = next(at for at in range(angle, 0, -1) if tokens[at].text == "<") + 1
+            is_element = variable is not None and tokens[variable.place - 1].text == tokens[element].text
+            if is_element or (value is not None and value.is_scalar):
+                message = "one value in the braces of a vector: write it in parentheses to have it in all components"
+                raise error(message, tokens[start])
 
     def _complete_braces(self) -> None:
         """Gives vectors the zeros that braces leave out, and braces the type of the vector parameter they stand for."""

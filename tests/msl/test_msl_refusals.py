@@ -57,6 +57,9 @@ REFUSED = [
     ("kernel void f(device float* x) { x[0] = @dfdx(x[1]); }", "'dfdx' is not supported"),
     ("kernel void f(device float* x) { x[0] = @simd_is_helper_thread(); }", "'simd_is_helper_thread' is not supported"),
     ("kernel void f(device float* x) { float3 v{@x[0]}; x[1] = v.y; }", "write float3(x) to have it in all components"),
+    ("kernel void f(device float* x) { vec<float, 3> v{@x[0]}; x[1] = v.y; }", "in parentheses to have it in all components"),
+    ("kernel void f(device float* x) { vec<float, 3> v = {@2}; x[1] = v.y; }", "in parentheses to have it in all components"),
+    ("template <typename T, int n> vec<T, n> g(T x) { return metal::vec<T, n>{@x}; }\nkernel void f(device float* x) { x[1] = g<float, 3>(x[0]).y; }", "in parentheses to have it in all components"),
     ("kernel void f(device packed_float3* x) { x[0] = packed_float3{@1.5}; }", "write packed_float3(x)"),
     ("kernel void f(device uint2* x, uint i [[thread_position_in_grid]]) { const uint2 v = {@i}; x[i] = v; }", "write uint2(x)"),
     ("kernel void f(device float* x) { @double y = x[0]; x[0] = y; }", "'double' is not supported in Metal"),
@@ -138,16 +141,17 @@ def test_what_apple_refuses_in_users_sources(marked: str, message: str, target: 
         ("@float3(float4(x[0])).x", "too many elements in vector initialization"),
         ("@half2(uint3(1)).x", "too many elements in vector initialization"),
         ("@float4(float2(x[0])).x", "too few elements in vector initialization"),
+        ("braced{@{x[0]}}.v.x", "one value in the braces of a vector: write it in parentheses to have it in all components"),
         ("@native_sin(x[0])", "use of undeclared identifier 'native_sin'"),
     ],
 )
 def test_words_of_the_compiler(expression: str, message: str) -> None:
     before = "kernel void f(device float* x) { x[0] = "
     with pytest.raises(ShaderError) as raised:
-        mg.compile(LIBRARY + before + expression.replace("@", "") + "; }").function("f")
+        mg.compile(LIBRARY + "struct braced { float4 v; };\n" + before + expression.replace("@", "") + "; }").function("f")
     assert "did you mean" not in raised.value.message
     if mg.default_device().identifier.startswith("opencl"):
-        assert (raised.value.message, raised.value.column) == (message, len(before) + 1)
+        assert (raised.value.message, raised.value.column) == (message, len(before) + expression.index("@") + 1)
     else:  # NVRTC, which says of vectors that no constructor takes so many elements.
         assert message in raised.value.message or "no instance of constructor" in raised.value.message
 

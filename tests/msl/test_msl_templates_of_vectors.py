@@ -21,6 +21,7 @@ template <typename T, int n> vec<T, n> turned(vec<T, n> v) {
     for (int i = 0; i < n; i++) { w[i] = v[n - 1 - i]; }
     return w;
 }
+template <typename T, int n> vec<T, n> zeros(T x) { vec<T, n> a{0}, b = {0}; return vec<T, n>{0} + a + b + vec<T, 2>{x, 1}.y; }
 template <typename T> using four = vec<T, 4>;
 template <typename T> T last(four<T> v) { return v.w; }
 template <typename T, typename U> int pairs(vec<T, 2> a, vec<U, 2> b) {
@@ -50,6 +51,7 @@ struct Flags { bool3 a = bool3(true, false, true); bool2 b{true, false}; };
 """
 
 ROWS = [
+    ("float3 z = zeros<float, 3>(2); out[i] = z.x + 10 * z.z + 100 * zeros<short, 4>(2).w;", 111),
     ("bool3 b = float3(1, 2, 3) > 1.5; out[i] = width(b) + 1000 * width(float3(1)) + 100000 * width(5);", 113 + 43000 + 100000),
     ("out[i] = width(float3(1, 2, 3) > 1.5) + 1000 * width(short2(1));", 113 + 22000),
     ("bool3 b = turned(float3(1, 2, 3) > 2.5); out[i] = b.x + 10 * b.y + 100 * b.z + 1000 * turned(int2(3, 4)).x;", 4001),
