@@ -21,7 +21,7 @@ template <typename T, int n> vec<T, n> turned(vec<T, n> v) {
     for (int i = 0; i < n; i++) { w[i] = v[n - 1 - i]; }
     return w;
 }
-template <typename T, int n> vec<T, n> zeros(T x) { vec<T, n> a{0}, b = {0}; return vec<T, n>{0} + a + b + vec<T, 2>{x, 1}.y; }
+template <typename T, int n> vec<T, n> zeros(T x) { vec<T, n> a{0}; vec<T, n> b = {0}; return vec<T, n>{0} + a + b + vec<T, 2>{x, 1}.y; }
 template <typename T> using four = vec<T, 4>;
 template <typename T> T last(four<T> v) { return v.w; }
 template <typename T, typename U> int pairs(vec<T, 2> a, vec<U, 2> b) {
