@@ -24,7 +24,8 @@ def begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:
         return False
     if before is not None and before.kind == IDENTIFIER and before.text not in ("return", "case", "else", "do"):
         return False
-    return is_operand(tokens[index])
+    # Behind a member's parameters: operator++(int) thread {
+    return is_operand(tokens[index]) and tokens[index].text not in (*ADDRESS_SPACES, "const")
 
 
 def declares_indirectly(argument: Sequence[Token], tokens: Sequence[Token], closing: int) -> bool:
@@ -146,7 +147,9 @@ class VectorTypes:
             index += 1
         if index < count and tokens[index].text == "(":
             close = matching(tokens, index)
-            if self.is_cast(tokens, index):
+            # Nothing but a cast is followed by a name or a number.
+            is_cast = close + 1 < count and tokens[close + 1].kind in (IDENTIFIER, NUMBER)
+            if is_cast or self.is_cast(tokens, index):
                 return self.end_of_operand(tokens, close + 1)
             index = close + 1
         else:

@@ -155,7 +155,11 @@ def test_checked_runs_convert_as_others(opencl_device: Device) -> None:
 
 def test_values_that_are_no_conversions_stay() -> None:
     text = """
-    struct Counter { int n; float total; };
+    struct Counter {
+        int n; float total;
+        int operator++(int) thread { return n++; }
+        int operator--(int) const device { return n; }
+    };
     constant int rows[2][2] = {{1, 2}, {3, 4}};
     template <uint N> struct Pairs { constant int (&all)[N][2]; int second(uint k) const { return all[k][1]; } };
     int next(thread Counter& c) { c.n += 1; c.total += 0.5f; return c.n; }
@@ -174,9 +178,12 @@ def test_values_that_are_no_conversions_stay() -> None:
         y[6] = added(4, x[0]);
         Pairs<2> of_rows = {rows};
         y[7] = of_rows.second(1);
+        c++;
+        simd_vote::vote_t votes = (simd_vote::vote_t)simd_ballot(x[0] > 1);
+        y[8] = c.n + (uint)(simd_vote::vote_t)simd_ballot(x[0] > 1) + (ulong)(simd_vote::vote_t)(votes);
     }"""
-    y = np.zeros(8, np.float32)
+    y = np.zeros(9, np.float32)
     compile(LIBRARY + text, language_version="3.2").function("k")(1, y, np.array([2.75], np.float32))
-    assert y.tolist() == [3, 5, 5, 1, 2.75, 1, 6, 4]
+    assert y.tolist() == [3, 5, 5, 1, 2.75, 1, 6, 4, 5]
     definitions = {"__METAL_VERSION__": "320"}
     compile_for_cuda(translate(LIBRARY + text, "cuda", definitions=definitions, launch="box").source, "stay.metal")
