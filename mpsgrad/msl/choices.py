@@ -22,7 +22,7 @@ from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, matching_angle
 
 _BOUNDARIES = frozenset("; { } , ( [ ? : = += -= *= /= %= &= |= ^= <<= >>= return else do case".split())
-_ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
+_ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"})
 _SUFFIXES = {"half": "h", "bfloat": "bf"}
 
 
@@ -129,8 +129,11 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
         if source.text(opening) in _ARITHMETIC and opening > start:
             return True
         opening += 1
-    if opening == start and source.text(start) == "(" and source.close(start) == end - 1:
-        return _is_object_made(source, start + 1, end - 1)
+    if opening == start and source.text(start) == "(":
+        inside = source.close(start)
+        if inside == end - 1:
+            return _is_object_made(source, start + 1, inside)
+        return source.text(inside + 1) in _ARITHMETIC
     name = source.text(opening - 1)
     if opening == start or source.kind(opening - 1) != IDENTIFIER:
         return False
@@ -144,6 +147,8 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
     behind = source.close(opening) + 1
     if behind < end:
         return source.text(behind) in _ARITHMETIC
+    if name == "static_cast":
+        return not {"*", "&"} & set(source.texts[start:opening])
     kind = built_in(name)
     if kind is not None or name in source.struct_bodies or name in source.aliases:
         return kind is None or _is_object(kind)

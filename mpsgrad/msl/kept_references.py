@@ -32,7 +32,7 @@ class KeptReferences:
         self._pointers = {name for name, before, _ in members if before in _MARKS}
         self._arrays = {name for name, before, behind in members if behind == "[" and before not in _MARKS}
         heads = [head[:2] for head in program.function_heads] + [head[1:3] for head in program.member_heads]
-        self._giving = {tokens[opening - 1].text for start, opening in heads if self._gives(start, opening)}
+        self._giving = {tokens[opening - 1].text for start, opening in heads if self.gives_addresses(start, opening)}
 
     def may_write(self, parameter: Sequence[Token]) -> bool:
         """Whether ``thread`` objects can be written to through pointers or references in a parameter's object."""
@@ -42,7 +42,7 @@ class KeptReferences:
         """Whether a function gives or keeps an address of what its parameter ``reference`` refers to, or compares
         it."""
         tokens = self._tokens
-        gives = self._gives(start, opening)
+        gives = self.gives_addresses(start, opening)
         name = reference[-1].text
         first = matching(tokens, opening) + 1
         return reference[-1].kind == IDENTIFIER and any(
@@ -51,7 +51,7 @@ class KeptReferences:
             if tokens[index].text == name and tokens[index - 1].text not in (".", "->", "::")
         )
 
-    def _gives(self, start: int, opening: int) -> bool:
+    def gives_addresses(self, start: int, opening: int) -> bool:
         """Whether what a function returns or constructs may lead to ``thread`` objects."""
         tokens = self._tokens
         if opening in self._program.constructors:

@@ -16,6 +16,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.kept_references import KeptReferences
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.library_marks import AT, LENT
+from mpsgrad.msl.named_temporaries import OBJECT
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.prototypes import bodies_of_classes, class_of, prototypes_of
@@ -25,9 +26,12 @@ _SPACES = frozenset(ADDRESS_SPACES)
 _Head = tuple[int | None, int, int, int]
 
 
-def open_to_temporaries(program: Program) -> frozenset[int]:
-    """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped."""
-    return _Opener(program).unnamed()
+def open_to_temporaries(program: Program) -> tuple[frozenset[int], Mapping[int, Sequence[int]]]:
+    """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped, and
+    the positions of constant references that stay, by the brackets that open the parameters of a function; ``OBJECT``
+    is that of the object whose member it is."""
+    opener = _Opener(program)
+    return opener.unnamed(), opener.kept
 
 
 class _Opener:
@@ -76,6 +80,7 @@ class _Opener:
             and {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} == {"thread", "const"}
         }
         self._elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in self._heads]))
+        self.kept: dict[int, list[int]] = {}
         self._uses: dict[str, list[int]] = {name: [] for name in self._overloaded}
         for index, token in enumerate(tokens[:-1]):
             if token.kind == IDENTIFIER and token.text in self._uses:
@@ -106,10 +111,13 @@ class _Opener:
         )
         may_open = may_open and not (owner in self._closed and _is_conversion(tokens, opening))
         may_open = may_open and (owner, *_member(tokens, opening)) not in self._beside_closed
+        qualifiers = {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} & _SPACES
         if opening in self._program.constructors or may_open:
             for at in self._declared(opening):
                 behind = _qualifiers(tokens, matching(tokens, at) + 1)
                 yield from (id(token) for token in behind if token.text == "thread")
+        elif qualifiers == {"thread"} and not self._kept.gives_addresses(start, opening):
+            self.kept.setdefault(opening, []).append(OBJECT)
 
     def _of_arguments(self, head: _Head) -> Iterator[int]:
         """The ``thread`` of constant references to temporary objects; those that become values lose the ``&``."""
@@ -128,6 +136,7 @@ class _Opener:
             is_kept = keeps_all or self._kept.gives_address(start, opening, end, reference)
             is_number = _is_read_as_number(tokens, reference, _body(tokens, opening), end) if is_kept else False
             if is_kept and (not is_number or (name, position) in self._elsewhere):
+                self.kept.setdefault(opening, []).append(position)
                 continue
             # From a reference without an address space the compiler would deduce a type with one.
             is_deduced = _names_parameter(tokens[start:opening], reference)
@@ -201,9 +210,10 @@ def calls_in_constructors(program: Program) -> Iterator[tuple[int, str, bool]]:
                     yield index, tokens[opening - 1].text, False
 
 
-def closed_to_temporaries(program: Program) -> Iterator[tuple[int, str]]:
-    """The names of templates that other address spaces have too and that deduce the type of a ``thread`` object, and
-    where the last of that name in its namespace ends: only another template can take temporary objects for them."""
+def closed_to_temporaries(program: Program, kept: Collection[int]) -> Iterator[tuple[int, str]]:
+    """The names of templates that deduce the type of a ``thread`` object and that other address spaces have too, or
+    that take named objects only, as those whose brackets are ``kept``; and where the last of that name in its namespace
+    ends: only another template can take temporary objects for them."""
     tokens = program.tokens
     overloaded = _overloaded(tokens, (opening for _, opening, _ in program.function_heads))
     namespaces = namespaces_of(tokens)
@@ -211,7 +221,9 @@ def closed_to_temporaries(program: Program) -> Iterator[tuple[int, str]]:
     found = set()
     for start, opening, end in program.function_heads:
         name = tokens[opening - 1]
-        if name.text not in overloaded or name.kind != IDENTIFIER or tokens[opening - 2].text == "operator":
+        if name.kind != IDENTIFIER or tokens[opening - 2].text == "operator":
+            continue
+        if name.text not in overloaded and opening not in kept:
             continue
         scope = name.text, tuple(first for first, last, _ in namespaces if first < start < last)
         ends[scope] = max(end, ends.get(scope, 0))

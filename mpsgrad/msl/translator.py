@@ -30,8 +30,9 @@ from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.function_parameters import functions_as_types
 from mpsgrad.msl.functions_that_wait import functions_that_wait
 from mpsgrad.msl.host_tensors import carry_host_tensors
-from mpsgrad.msl.library_marks import ANY_THREAD, OF_TEMPORARIES
+from mpsgrad.msl.library_marks import ANY_THREAD, OF_ANOTHER, OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
+from mpsgrad.msl.named_temporaries import functions_of_temporaries
 from mpsgrad.msl.overloads import Overloads, Piece
 from mpsgrad.msl.packed_structs import BEFORE_STRUCT, IN_STRUCT, packed_structs
 from mpsgrad.msl.parts import parts_of
@@ -444,6 +445,7 @@ class _Translator:
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
         guidance.put_into(forms, backend, self._names.spelling)
+        self._forms = forms
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
@@ -497,10 +499,13 @@ class _Translator:
         rewrite = self._rewriter.rewrite
         pieces: list[Piece] = [(index, index, partial(rewrite, made)) for index, made in self._passed.structs]
         if not self._backend.has_native_constructors:
-            for end, name in closed_to_temporaries(self._program):
+            for end, name in closed_to_temporaries(self._program, self._forms.kept_references):
                 self._names.used.add(OF_TEMPORARIES)
                 text = f"{OF_TEMPORARIES}({self._names.spelling(name)})"
                 pieces.append((end, end, partial(list, [self._program.tokens[end - 1].replaced(text, IDENTIFIER)])))
+            for end, made in functions_of_temporaries(self._program, self._forms.kept_references):
+                self._names.used.update({OF_ANOTHER} & {token.text for token in made})
+                pieces.append((end, end, partial(rewrite, made)))
         for kernel in self._program.kernels:
             pieces.append((kernel.start, kernel.body_close + 1, partial(self._entry_points.kernel, kernel)))
         for one in self._program.instantiations:

@@ -7,18 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from fuzz_choices import ChoicesProgram, WaitingChoicesProgram
+from fuzz_classes import ClassProgram
 from fuzz_constructs import ConstructProgram
 from fuzz_flow import FlowProgram, WaitingProgram
 from fuzz_loops import LoopProgram
 from fuzz_programs import LANES, Generator, Program
+from nvrtc import compile_for_cuda
 
 import mpsgrad as mg
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 PROGRAMS_PER_SOURCE = 25
 QUICK_PROGRAMS, NIGHTLY_PROGRAMS = 100, 2500
-QUICK_LOOPS, QUICK_FLOW, QUICK_CONSTRUCTS, QUICK_CHOICES = 50, 25, 12, 6
+QUICK_LOOPS, QUICK_FLOW, QUICK_CONSTRUCTS, QUICK_CHOICES, QUICK_CLASSES = 50, 25, 12, 6, 50
 
 
 def mistake(program: Program, library: mg.KernelLibrary) -> str:
@@ -68,7 +71,7 @@ def test_many_random_programs(seeds: range) -> None:
     check(seeds)
 
 
-def check_threads(kind: type[LoopProgram] | type[FlowProgram], seeds: Sequence[int]) -> None:
+def check_threads(kind: type[LoopProgram] | type[FlowProgram] | type[ClassProgram], seeds: Sequence[int]) -> None:
     programs = [kind(seed) for seed in seeds]
     # Lambda expressions came with the language's version 3.2.
     version = "3.2" if issubclass(kind, ConstructProgram) else "2.3"
@@ -90,6 +93,22 @@ def test_random_loops(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", batches(QUICK_LOOPS, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_loops(seeds: range) -> None:
     check_threads(LoopProgram, seeds)
+
+
+@pytest.mark.parametrize("seeds", batches(0, QUICK_CLASSES), ids=str)
+def test_random_classes(seeds: range) -> None:
+    check_threads(ClassProgram, seeds)
+
+
+def test_random_classes_compile_for_cuda() -> None:
+    source = HEADER + "".join(ClassProgram(seed).source() for seed in range(PROGRAMS_PER_SOURCE))
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "classes.metal")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", batches(QUICK_CLASSES, NIGHTLY_PROGRAMS), ids=str)
+def test_many_random_classes(seeds: range) -> None:
+    check_threads(ClassProgram, seeds)
 
 
 @pytest.mark.parametrize("seeds", batches(0, QUICK_FLOW), ids=str)

@@ -77,7 +77,46 @@ READ = {
         "y[0] = f(S{1, 2}, S{3, 4}).a;", 3),
 }  # fmt: skip
 
-CASES = {**GIVEN, **WRITTEN, **READ}
+CLASS = """struct C {
+    float v;
+    C() = default;
+    C(float a) : v(a) {}
+    void set(float a) thread { v = a; }
+    float twice() const thread { set_to(v); return 2 * v; }
+    static void set_to(float) {}
+    C operator^(const thread C& o) const thread { C r = *this; r.set(v + o.twice()); return r; }
+    thread C& operator-=(const thread C& o) thread { v -= o.v; v -= o.v; return *this; }
+    C made() { set(v + 1); return *this; }
+};
+C copied(C o) { return o; }
+struct D { float v; thread D& operator=(const thread D& o) thread { v = 2 * o.v; return *this; } };
+D d(float v) { return D{v}; }
+float read(const thread C& o, thread float& n) { n += o.v; return n; }
+float read(const device C& o, thread float& n) { n -= o.v; return n; }
+template <typename T> const thread T& least(const thread T& x, const thread T& y) { return y.v < x.v ? y : x; }
+const thread C& most(const thread C& x, const thread C& y) { return y.v < x.v ? x : y; }
+"""
+
+TEMPORARY = {
+    "operators that write": (
+        "C a(10), b(1); a -= copied(b); a -= 1; (a -= C(0.5f)).set(a.v + 3); a -= b; y[0] = a.v;", 6),
+    "operators that read what they write": ("C a(10); a -= a; a -= copied(a); y[0] = a.v + 4;", 4),
+    "operators of temporary objects": ("C a(1); y[0] = (C(2) ^ a ^ copied(a)).twice();", 12),
+    "assignments": (
+        "D p = {1}, q; q = p; p = d(q.v); q = p = d(5); D r = q; r = d(1); y[0] = 100 * p.v + q.v + r.v;", 1022),
+    "functions for other memory, too": (
+        "float n = 1; device C* z = (device C*)y; z[0] = C(7); y[0] = read(C(9), n) + read(*z, n);", 13),
+    "the lesser and the larger": (
+        "C a(3); y[0] = least(C(5), a).twice() + 10 * most(a, C(4)).v + 100 * least(copied(a), C(2)).v;", 246),
+    "what members make": ("y[0] = C(4).made().v + C(1).twice();", 7),
+    "arms of choices": (
+        "C a(3), b(4); bool p = y[0] > 50; a = p ? a : (a ^ b) ^ a; b = p ? static_cast<C>(9) : b;"
+        "y[0] = (p ? (a ^ b) : b).v + a.v;", 21),
+}  # fmt: skip
+
+CASES = {
+    **GIVEN, **WRITTEN, **READ, **{case: (CLASS, body, expected) for case, (body, expected) in TEMPORARY.items()}
+}  # fmt: skip
 
 
 def kernels() -> str:

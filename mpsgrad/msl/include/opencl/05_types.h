@@ -80,6 +80,10 @@ SCALAR_MTL(float)
   template <typename... A, typename require_mtl<!(__is_lvalue_reference(A) && ...)>::type = 0> \
   inline constexpr auto f(A &&...a) { return f##_of_named_mtl<A...>(a...); }
 
+//@ of_another_mtl : scalar_mtl
+// Begins a function of an A &&, a temporary T.
+#define of_another_mtl(T) template <typename A, typename require_mtl<__is_same(A, T)>::type = 0>
+
 //@ swizzle_mtl : scalar_mtl lift_mtl
 struct lift_mtl {};
 // v.xz and its like of a vector that is a class: a view of some components, which reads as a vector and can be assigned.

@@ -1,0 +1,169 @@
+"""Functions for temporary objects, beside those whose references to constant ``thread`` objects stay what they are: in
+OpenCL these take objects that have a name. So each of them gives the temporary ones names, and calls the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.declarations import operator_before
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.kept_references import KeptReferences
+from mpsgrad.msl.library_marks import OF_ANOTHER
+from mpsgrad.msl.overloads import namespaces_of
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
+from mpsgrad.msl.prototypes import bodies_of_classes, prototypes_of
+from mpsgrad.msl.tokens import IDENTIFIER, Token, made_at, matching, split_commas
+
+OBJECT = -1
+"""The position of the object that a function is a member of."""
+_MOST = 3
+"""Each of so many references may be to a temporary object."""
+_OF_REFERENCES = frozenset({"const", "thread", "&"})
+
+
+def functions_of_temporaries(
+    program: Program, kept: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[int, list[Token]]]:
+    """These functions, and where they are to stand; ``kept`` has the positions of such references, by the brackets that
+    open the parameters of a function."""
+    tokens = program.tokens
+    if not kept:
+        return
+    prototypes, references = prototypes_of(program), KeptReferences(program)
+    classes, namespaces = list(bodies_of_classes(tokens)), namespaces_of(tokens)
+    heads = program.function_heads + [head[1:] for head in program.member_heads]
+    known: set[tuple[object, ...]] = set()
+    for start, opening, end in heads:
+        positions = kept.get(opening, ())
+        if not 0 < len(positions) <= _MOST or opening in program.constructors:
+            continue
+        parameters = split_commas(tokens[opening + 1 : matching(tokens, opening)])
+        given = {at for at in positions if at >= 0 and references.gives_address(start, opening, end, parameters[at])}
+        if declared := prototypes.get(opening, ()):
+            start, opening, end = _declaration(tokens, declared[0])
+        name = _name(tokens, opening)
+        if tokens[start].text == "template" or tokens[name - 1].text == "::" or not _has_names(tokens, opening):
+            continue
+        around = [(first, owner) for first, last, owner in classes if first < opening < last]
+        scope = [first for first, last, _ in namespaces if first < opening < last]
+        if (alike := (*scope, *around, *_alike(tokens, name, opening))) in known:
+            continue
+        known.add(alike)
+        is_member = around and not {token.text for token in tokens[start:name]} & {"static", "friend"}
+        returned = {token.text for token in tokens[start:name]}
+        for count in range(1, len(positions) + 1):
+            for chosen in combinations(positions, count):
+                if given.isdisjoint(chosen) or ("&" in returned and not returned & {"*", "auto"}):
+                    owner = around[-1][1] if is_member else None
+                    yield end, _function(tokens, start, opening, chosen, owner, not given.isdisjoint(chosen))
+
+
+def with_objects(
+    program: Program, kept: Mapping[int, Sequence[int]], places: Collection[int]
+) -> Mapping[int, Sequence[int]]:
+    """``kept`` with the objects of members behind whose parameters, at ``places``, it is said that they are
+    ``thread``."""
+    if not places:
+        return kept
+    tokens = program.tokens
+    found = {opening: list(positions) for opening, positions in kept.items()}
+    references = KeptReferences(program)
+    for _, start, opening, _ in program.member_heads:
+        if matching(tokens, opening) + 1 in places and not references.gives_addresses(start, opening):
+            found.setdefault(opening, []).append(OBJECT)
+    return found
+
+
+def _function(
+    tokens: Sequence[Token], start: int, opening: int, chosen: Sequence[int], owner: str | None, gives_value: bool
+) -> list[Token]:
+    """The function that takes temporary objects at the positions ``chosen``, and gives the value of what the other one
+    refers to if that is one of these. ``owner`` is the class of which it is a member, if it has an object."""
+    place, name, closing = tokens[opening], _name(tokens, opening), matching(tokens, opening)
+    parameters: list[Token] = []
+    named: list[Token] = []
+    arguments: list[Token] = []
+    head = [token for token in tokens[start:name] if token.text != "constexpr"]
+    if gives_value:
+        head = [token for token in head if token.text not in _OF_REFERENCES]
+    # A class with such an assignment for its own objects would not be copied any more.
+    is_assignment = tokens[name].text == "operator" and tokens[name + 1].text == "="
+    for position, parameter in enumerate(split_commas(tokens[opening + 1 : closing])):
+        last = _named(parameter)
+        if position in chosen:
+            kind = [token for token in parameter[:-1] if token.text not in _OF_REFERENCES]
+            own = made_at(place, f"named_{position}{RENAMED_SUFFIX}")
+            named += [*kind, *own, *made_at(place, "="), last, *made_at(place, ";")]
+            if is_assignment:
+                head = [*made_at(place, OF_ANOTHER, "("), *kind, *made_at(place, ")"), *head]
+                kind = made_at(place, "A")
+            parameters += [*kind, *made_at(place, "&&"), last, *made_at(place, ",")]
+            arguments += [*own, *made_at(place, ",")]
+        else:
+            parameters += [*parameter, *made_at(place, ",")]
+            arguments += [last, *made_at(place, ",")]
+    body = closing + 1
+    while tokens[body].text not in ("{", ";"):
+        body += 1
+    behind = list(tokens[closing + 1 : body])
+    if OBJECT in chosen:
+        # Without what is noted at these tokens, the address space of objects that have a name.
+        behind = [token.replaced(token.text) for token in behind if token.text != "thread"]
+    is_noted = OBJECT not in chosen and tokens[body].text == "{"
+    behind += [tokens[body]] if is_noted else made_at(place, "{")
+    called = made_at(place, *(("this", "->") if owner is not None else ()))
+    if OBJECT in chosen and owner is not None:
+        called = made_at(place, f"named{RENAMED_SUFFIX}", ".")
+        named += made_at(place, owner, f"named{RENAMED_SUFFIX}", "=", "*", "this", ";")
+    call = [*made_at(place, "return"), *called, *tokens[name:opening]]
+    return [
+        *head, *tokens[name:opening], *made_at(place, "("), *parameters[:-1], *made_at(place, ")"), *behind,
+        *named, *call, *made_at(place, "("), *arguments[:-1], *made_at(place, ")", ";", "}"),
+    ]  # fmt: skip
+
+
+def _declaration(tokens: Sequence[Token], opening: int) -> tuple[int, int, int]:
+    """Where a declaration without a body starts, opens its parameters, and ends."""
+    start = opening
+    while tokens[start - 1].text not in (";", "{", "}", ":"):
+        start -= 1
+    return start, opening, next(at for at in range(opening, len(tokens)) if tokens[at].text == ";") + 1
+
+
+def _name(tokens: Sequence[Token], opening: int) -> int:
+    """Where the name of the function begins whose parameters begin at ``opening``."""
+    operator = operator_before(tokens, opening)
+    return opening - 1 if operator is None else operator
+
+
+def _named(parameter: Sequence[Token]) -> Token:
+    """What names a parameter, as far as it has a name."""
+    texts = [token.text for token in parameter]
+    return parameter[(texts.index("=") if "=" in texts else len(texts)) - 1]
+
+
+def _has_names(tokens: Sequence[Token], opening: int) -> bool:
+    """Whether each parameter has a name at its end."""
+    for parameter in split_commas(tokens[opening + 1 : matching(tokens, opening)]):
+        last = _named(parameter)
+        index = next(at for at, token in enumerate(parameter) if token is last)
+        is_type = last.kind != IDENTIFIER or built_in(last.text) is not None or last.text in ADDRESS_SPACES
+        if is_type or index == 0 or parameter[index - 1].text in ("::", "const", "typename"):
+            return False
+    return True
+
+
+def _alike(tokens: Sequence[Token], name: int, opening: int) -> tuple[str, ...]:
+    """What functions have in common that OpenCL cannot tell apart: ``constant`` is ``const device`` there."""
+    closing = matching(tokens, opening)
+    texts = []
+    for token in tokens[name : closing + 1]:
+        texts.append("device" if token.text == "constant" else token.text)
+    behind = closing + 1
+    while tokens[behind].text in ADDRESS_SPACES or tokens[behind].text == "const":
+        if tokens[behind].text not in ("const", "thread"):
+            texts.append("device" if tokens[behind].text == "constant" else tokens[behind].text)
+        behind += 1
+    return tuple(texts)
