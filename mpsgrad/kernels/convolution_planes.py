@@ -45,7 +45,8 @@ MOST_LANES = 12
 CHUNK = 16
 """Channels of the source are copied by so many."""
 MOST_OUTPUTS_OF_FEW_VALUES, MOST_OUTPUTS = 12, 48
-"""Channels of the result: with more and few values in a window, memory is written in shorter runs than by others."""
+"""Channels of the result: with more and few values in a window, memory is written in shorter runs than by others where
+there are 16 registers."""
 MOST_PHASES = 4
 """Along one axis."""
 THREADS_WANTED = 64
@@ -56,8 +57,14 @@ MOST_INSIDE, FEWEST_VALUES_AT_ONCE = 0.85, 32
 """With less of the rows of taps inside the source, those outside are left out, if a row has so many values."""
 FEWEST_GRADIENT_PIXELS = 128
 """Of a thread."""
-COPY_COST = 1.1
-"""To copy a value takes so much longer than to multiply sixteen."""
+COPY_COST, ROW_COST = 1.1, 20
+"""To copy a value takes so much longer than to multiply sixteen, and to begin a row of planes or of the result as long
+as so many of these products where there are more than 16 registers."""
+MOST_JOINED, JOIN_COST = 8, 3.5
+"""Up to so many channels without gaps are divided and joined by sixteens there; with more, to store a value of the
+result takes as long as so many of these products."""
+COST_OF_OTHERS, PIXEL_COST_OF_OTHERS, VALUE_COST_OF_OTHERS = 1.3, 15, 2
+"""How long others take there for a product, and besides for each pixel and each value of the result. Measured."""
 EIGHTS_COST, EIGHTS_COST_OF_FEW_VALUES = 1.12, 1.25
 """A product of several channels takes threads that copy nothing so much longer, and one of small windows where there
 are more than 16 registers. Measured."""
@@ -74,6 +81,8 @@ PARAMETERS = ParameterStruct(
     chunk="int",
     tap_rows="int",
     **PARTS,
+    residues_x="int",
+    residues_y="int",
     biases="int",
     replicates="int",
 )
@@ -95,6 +104,7 @@ FAMILY = ShaderFamily(
         "has_many_registers": numbers.has_many_registers,
         "tiles": TILES_OF_MANY_REGISTERS if numbers.has_many_registers else TILES,
         "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if numbers.has_many_registers else WEIGHT_TILES,
+        "counts_of_run": range(2, MOST_JOINED + 1) if numbers.has_many_registers else (),
         "gradients_at_once": 4 if numbers.has_many_registers else 2,
         "most_taps": 5 if numbers.has_many_registers else 3,
     },
@@ -111,16 +121,27 @@ class _Work(NamedTuple):
     for_pixel: float
 
 
-def _least_work(x: Axis, y: Axis, channels: int, outputs: int, most_results: int) -> _Work | None:
+def _steps(axis: Axis) -> tuple[int, int]:
+    """The span of what a window reads, in steps from one window to the next, and how many pixels it reads in each."""
+    _, span = reach(axis)
+    return ceiling_divide(span, axis.stride), min(span, axis.stride)
+
+
+def _least_work(x: Axis, y: Axis, channels: int, outputs: int, most_results: int, numbers: Tunables) -> _Work | None:
     """For at most ``most_results`` results at a time, each of which has a pixel of every phase.
 
     None if what one result reads, or its channels, are too many.
     """
-    (_, span_x), (_, span_y) = reach(x), reach(y)
-    phases = x.divisor * y.divisor
+    (span_x, residues_x), (span_y, residues_y) = _steps(x), _steps(y)
+    phases, residues = x.divisor * y.divisor, residues_x * residues_y
     best: _Work | None = None
-    most_plane = PLANE_VALUES // min(channels, CHUNK)
+    most_plane = PLANE_VALUES // (min(channels, CHUNK) * residues)
     most_positions = SUM_VALUES // (outputs * phases) // STEP * STEP
+    row_cost = load_cost = joining = 0.0
+    if numbers.has_many_registers:
+        # Each register of pixels is loaded once for all channels of the result that are computed at a time.
+        row_cost, load_cost = ROW_COST, 1 / min(outputs, len(TILES_OF_MANY_REGISTERS))
+        joining = JOIN_COST * outputs if outputs > MOST_JOINED else 0.0
     for parts_x in range(1, ceiling_divide(x.size, FEWEST_COLUMNS) + 1):
         width = ceiling_divide(x.size, parts_x)
         columns = width + span_x - 1
@@ -130,8 +151,10 @@ def _least_work(x: Axis, y: Axis, channels: int, outputs: int, most_results: int
             height = ceiling_divide(y.size, ceiling_divide(y.size, height))
             copied = (height + span_y - 1) * columns
             positions = ceiling_divide((height - 1) * columns + width, STEP) * STEP
-            products = positions * x.taps * y.taps * outputs / 16
-            work = channels * (COPY_COST * copied + products) / (width * height * phases)
+            products = positions * x.taps * y.taps * outputs / 16 * (1 + load_cost)
+            rows = (height + span_y - 1) * residues_y * ceiling_divide(channels, CHUNK) + height * phases
+            work = channels * (COPY_COST * copied * residues + products) + row_cost * rows
+            work = work / (width * height * phases) + joining
             if best is None or work < best.for_pixel:
                 best = _Work((width, height), work)
     return best
@@ -144,8 +167,24 @@ def _share_inside(y: Axis, source_rows: int) -> float:
     return inside / (y.taps * y.size)
 
 
+def _divides_runs(numbers: Tunables) -> bool:
+    """Whether runs of pixels are divided by sixteens: without overlapping windows copies are most of the work."""
+    return numbers.has_many_registers
+
+
 def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool, numbers: Tunables) -> float:
     """For a pixel, by the kernels that have channels in their lanes."""
+    products = _products_of_others(geometry, is_gradient, has_few_values, numbers)
+    if not numbers.has_many_registers:
+        return products
+    outputs = geometry.ends(is_gradient)[1][6]
+    return COST_OF_OTHERS * products + PIXEL_COST_OF_OTHERS + VALUE_COST_OF_OTHERS * outputs
+
+
+def _products_of_others(
+    geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool, numbers: Tunables
+) -> float:
+    """Those of sixteens for a pixel."""
     outputs = geometry.ends(is_gradient)[1][6]
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient, numbers).products
@@ -162,27 +201,34 @@ def plan_gather(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
 ) -> Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
-    source, destination = geometry.ends(is_gradient)
-    channels, outputs, images = source[6], destination[6], destination[7]
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or geometry.groups > 1:
         return None
-    if geometry.taps == 1 or geometry.is_fully_connected:
+    if geometry.is_fully_connected:
         return None
+    if geometry.is_pointwise:
+        geometry = geometry.in_one_row() or geometry
+    source, destination = geometry.ends(is_gradient)
+    channels, outputs, images = source[6], destination[6], destination[7]
     has_few_values = geometry.taps * channels <= convolution_patches.MOST_VALUES
     x, y = axes_in_order(geometry, is_gradient)
     phases = x.divisor * y.divisor
-    if outputs > (MOST_OUTPUTS_OF_FEW_VALUES if has_few_values else MOST_OUTPUTS) or phases > outputs == 1:
+    has_short_runs = has_few_values and not numbers.has_many_registers
+    if outputs > (MOST_OUTPUTS_OF_FEW_VALUES if has_short_runs else MOST_OUTPUTS) or phases > outputs == 1:
         return None
-    if not x.stride == y.stride == 1 or max(x.divisor, y.divisor) > MOST_PHASES:
+    if max(x.divisor, y.divisor) > MOST_PHASES:
+        return None
+    if (geometry.taps == 1 or max(x.stride, y.stride) > 1) and not _divides_runs(numbers):
         return None
     most_results = max(ceiling_divide(x.size * y.size * images, THREADS_WANTED), FEWEST_RESULTS)
-    may_skip = phases == 1 and not geometry.replicates and x.taps * min(channels, CHUNK) >= FEWEST_VALUES_AT_ONCE
+    has_runs = x.taps * min(channels, CHUNK) >= FEWEST_VALUES_AT_ONCE
+    may_skip = has_runs and phases == x.stride == y.stride == 1 and not geometry.replicates
     inside = _share_inside(y, source[5]) if may_skip else 1.0
-    work = _least_work(x, y, channels, outputs, most_results)
+    work = _least_work(x, y, channels, outputs, most_results, numbers)
     if work is None or work.for_pixel > _work_of_others(geometry, is_gradient, has_few_values, numbers):
         return None
-    parts = Parts.of(x, y, work.part, reach(x), reach(y))
-    plane = (parts.part_pixels + parts.span_x - 1) * (parts.part_rows + parts.span_y - 1)
+    (span_x, residues_x), (span_y, residues_y) = _steps(x), _steps(y)
+    parts = Parts.of(x, y, work.part, (reach(x)[0], span_x), (reach(y)[0], span_y))
+    plane = (parts.part_pixels + span_x - 1) * (parts.part_rows + span_y - 1) * residues_x * residues_y
     near_chunk = max(CHUNK, min(NEAR_VALUES, PLANE_VALUES) // plane // CHUNK * CHUNK)
     packing, biases = packing_in_order(
         geometry, transposed=is_gradient, outputs=outputs, channels=channels, biases=outputs, own_channels=True
@@ -196,6 +242,8 @@ def plan_gather(
         chunk=min(channels, near_chunk),
         tap_rows=1 if inside < MOST_INSIDE else y.taps,
         **parts._asdict(),
+        residues_x=residues_x,
+        residues_y=residues_y,
         biases=biases,
         replicates=int(geometry.replicates),
     )

@@ -34,23 +34,39 @@ CASES = [
         for outputs, inputs in enumerate((1, 2, 3, 4, 9, 5, 7, 8), start=1)
     ),
     ("to_ten", ((9, 37), 2, 10, (5, 7)), {"padding": (2, 3)}, (True, True, True)),
-    ("from_many", ((9, 17), 40, 3, (3, 3)), {"padding": (1, 1)}, (True, False, True)),
+    ("from_many", ((9, 17), 40, 3, (3, 3)), {"padding": (1, 1)}, (True, True, True)),
     ("in_two_packs", ((7, 10), 39, 37, (3, 3)), {"padding": (1, 1)}, (True, True, False)),
-    ("phases", ((14, 19), 3, 10, (3, 5)), {"stride": (2, 3), "padding": (1, 2)}, (False, True, False)),
-    ("phases_without_taps", ((11, 13), 3, 5, (2, 2)), {"stride": (3, 4)}, (False, True, False)),
-    ("phases_of_one", ((11, 13), 1, 5, (2, 2)), {"stride": (2, 2)}, (False, False, False)),
+    ("phases", ((14, 19), 3, 10, (3, 5)), {"stride": (2, 3), "padding": (1, 2)}, (True, True, False)),
+    ("phases_without_taps", ((11, 13), 3, 5, (2, 2)), {"stride": (3, 4)}, (True, True, False)),
+    ("phases_of_one", ((11, 13), 1, 5, (2, 2)), {"stride": (2, 2)}, (True, False, False)),
+    *(
+        (f"by_{inputs}", ((9, 40), inputs, 6, (4, 4)), {"stride": (2, 2), "padding": (1, 1)}, (True, True, False))
+        for inputs in (2, 3, 4, 5, 20)
+    ),
+    ("stride_from_outside", ((8, 70), 2, 3, (3, 5)), {"stride": (1, 4), "padding": (2, 4)}, (True, True, False)),
+    ("stride_in_packs", ((13, 40), 39, 35, (2, 3)), {"stride": (3, 2), "padding": (1, 2)}, (True, True, False)),
+    (
+        "replicated_stride",
+        ((9, 50), 3, 5, (3, 4)),
+        {"stride": (2, 3), "padding": (2, 3), "edge": "clamp"},
+        (True, False, False),
+    ),
+    ("apart", ((11, 71), 4, 6, (1, 2)), {"stride": (3, 4)}, (True, True, False)),
+    ("pixels_apart", ((10, 50), 3, 7, SINGLE), {"stride": (1, 2)}, (True, True, False)),
     ("dilated", ((11, 19), 3, 2, (3, 3)), {"dilation": (2, 3), "padding": (2, 3)}, (True, True, True)),
-    ("dilated_phases", ((12, 19), 3, 6, (3, 3)), {"dilation": (2, 3), "stride": (2, 2)}, (False, True, False)),
+    ("dilated_phases", ((12, 19), 3, 6, (3, 3)), {"dilation": (2, 3), "stride": (2, 2)}, (True, True, False)),
     ("replicated", ((6, 17), 3, 5, (3, 4)), {"padding": (2, 3), "edge": "clamp"}, (True, False, True)),
     ("window_above_image", ((2, 3), 2, 6, (5, 7)), {"padding": (3, 4)}, (True, True, False)),
-    ("rows_outside", ((10, 9), 16, 6, (5, 4)), {"padding": (4, 3)}, (True, False, True)),
+    ("rows_outside", ((10, 9), 16, 6, (5, 4)), {"padding": (4, 3)}, (True, True, True)),
     ("rows_outside_in_packs", ((5, 4), 9, 11, (5, 5)), {"dilation": (2, 1), "padding": (8, 4)}, (True, True, False)),
     ("wide_windows", ((11, 16), 2, 3, (1, 9)), {"padding": (0, 4)}, (True, True, True)),
     ("wide_images", ((3, 1200), 5, 3, (3, 3)), {"padding": (1, 1)}, (True, True, True)),
     ("many_images", ((8, 7), 3, 4, (3, 3)), {"padding": (1, 1), "images": 70}, (True, True, True)),
-    ("too_many_outputs", ((6, 9), 3, 14, (3, 3)), {}, (False, True, False)),
-    ("from_many_to_nine", ((9, 17), 16, 9, (3, 3)), {"padding": (1, 1)}, (True, False, False)),
-    ("one_pixel", ((6, 9), 3, 3, SINGLE), {}, (False, False, True)),
+    ("too_many_outputs", ((6, 9), 3, 50, (3, 3)), {}, (False, True, False)),
+    ("from_many_to_nine", ((9, 17), 16, 9, (3, 3)), {"padding": (1, 1)}, (True, True, False)),
+    ("one_pixel", ((6, 9), 3, 3, SINGLE), {}, (True, True, True)),
+    *((f"pixels_of_{count}", ((3, 19), count, 9 - count, SINGLE), {}, (True, True, True)) for count in (1, 2, 3, 4)),
+    ("pixels_of_many", ((5, 40), 37, 13, SINGLE), {}, (True, True, False)),
     ("fully_connected", ((6, 9), 3, 3, (6, 9)), {}, (False, False, False)),
     ("groups", ((6, 9), 4, 4, (3, 3)), {"groups": 2}, (False, False, False)),
 ]
@@ -69,6 +85,8 @@ def wherever_possible(**values: int) -> Iterator[None]:
     """Has small images computed in planes, too, which are mostly windows' edges, with these ``values`` of limits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_planes, "_work_of_others", lambda *geometry: float("inf"))
+        patch.setattr(convolution_planes, "_divides_runs", lambda numbers: True)
+        patch.setattr(convolution_planes, "MOST_OUTPUTS_OF_FEW_VALUES", convolution_planes.MOST_OUTPUTS)
         patch.setattr(convolution_planes, "MOST_GRADIENTS_OF_FEW_REGISTERS", convolution_planes.MOST_GRADIENTS)
         for name, value in values.items():
             patch.setattr(convolution_planes, name, value)
@@ -103,9 +121,9 @@ def test_only_the_clip_rectangle_is_written(arguments, options, expected):
 def test_channels_that_do_not_fit_are_copied_in_chunks():
     layer = make((20, 19), 39, 5, (3, 3), padding=(1, 1))
     with wherever_possible(PLANE_VALUES=16 * 110):
-        assert uses_planes(layer) == (True, False, True)
+        assert uses_planes(layer) == (True, True, True)
         check_against_the_references(layer)
-    with wherever_possible(PLANE_VALUES=16 * 3 * 3):
+    with wherever_possible(PLANE_VALUES=4 * 3 * 3):
         assert uses_planes(layer) == (False, False, False)
 
 
