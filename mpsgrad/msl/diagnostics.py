@@ -32,7 +32,40 @@ _CLANG_WORDS = tuple(
             r'|no operator "[^"]+" matches these operands)$',
             r"invalid operands to binary expression",
         ),
-        (r'^class "([^"]+)" has no member "([^"]+)"$', r"no member named '\2' in '\1'"),
+        (r'^(?:class|enum|namespace) "([^"]+)" has no member "([^"]+)"$', r"no member named '\2' in '\1'"),
+        (
+            r'^no instance of (?:function template )?"([^"]+)" matches the argument list$',
+            r"no matching function for call to '\1'",
+        ),
+        (
+            r'^more than one instance of overloaded function "([^"]+)" matches the argument list:$',
+            r"call to '\1' is ambiguous",
+        ),
+        (r"^expression must be a modifiable lvalue$", "expression is not assignable"),
+        (r"^initializer not allowed for __shared__ variable\s*$", "'threadgroup' variable cannot have an initializer"),
+        (r'^function "([^"]+)" has already been defined .*$', r"redefinition of '\1'"),
+        (r'^"([^"]+)" has already been declared in the current scope$', r"redefinition of '\1'"),
+        (
+            r'^operand of "\*" must be a pointer but has type "([^"]+)"$',
+            r"indirection requires pointer operand ('\1' invalid)",
+        ),
+        (
+            r'^a value of type "([^"]+)" cannot be used to initialize an entity of type "([^"]+)"(?: \(aka .*\))?$',
+            r"cannot initialize a variable of type '\2' with a value of type '\1'",
+        ),
+        (
+            r'^a value of type "([^"]+)" cannot be assigned to an entity of type "([^"]+)"(?: \(aka .*\))?$',
+            r"assigning to '\2' from incompatible type '\1'",
+        ),
+        (
+            r'^no suitable (?:user-defined conversion|conversion function) from "([^"]+)"(?: \(aka "[^"]+"\))?'
+            r' to "([^"]+)"(?: \(aka .*\))? exists$',
+            r"no viable conversion from '\1' to '\2'",
+        ),
+        (
+            r"^a break statement may only be used within a loop or switch$",
+            "'break' statement not in loop or switch statement",
+        ),
         (
             r'^expression must have class type but it has type "([^"]+)".*$',
             r"member reference base type '\1' is not a structure or union",
@@ -146,6 +179,12 @@ def _clang_words(text: str) -> str:
 def user_words(text: str) -> str:
     """A compiler's message in the words of the Metal source."""
     text = text.replace("must reside in global or constant address space", "must reside in constant address space")
+    text = text.replace("zero-length arrays are not permitted in OpenCL", "zero-length arrays are not permitted in C++")
+    text = text.replace(
+        "function scope variable cannot be declared in global address space",
+        "automatic variable qualified with an address space",
+    )
+    text = re.sub(r"static assertion failed due to requirement '[^']*': (as_type cast .*)", r"\1", text)
     text = re.sub(rf"static assertion failed due to requirement '[^']*{RENAMED_SUFFIX}[^']*': ", "", text)
     text = re.sub(r"(\S+) (?:__private )?lift" + RENAMED_SUFFIX + r"\(\) \1", r"\1", text)
     text = re.sub(r"(\w+) __attribute__\(\(ext_vector_type\((\d)\)\)\)", r"\1\2", text)

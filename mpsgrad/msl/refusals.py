@@ -32,6 +32,10 @@ _REASONS = {
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 # What C and C++ have as words for types and Metal has not.
 FOREIGN_TYPES = frozenset("double wchar_t char16_t char32_t _Float16 __fp16 __int128".split())
+# The targets' words for address spaces and functions, which programs for them say.
+_WORDS_OF_TARGETS = frozenset(
+    "__private __global __local __constant __generic __kernel __shared__ __device__ __global__ __host__".split()
+)
 _AFTER_NAMES = frozenset({"(", ";", "=", ",", ")", "[", "{"})
 _NOT_TYPES = frozenset({"return", "case", "else", "do", "throw", "sizeof", "in"})
 
@@ -51,6 +55,8 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
             continue
         if token.text in FOREIGN_TYPES:
             raise error(f"'{token.text}' is not supported in Metal", token)
+        if token.text in _WORDS_OF_TARGETS:
+            raise error(f"unknown type name '{token.text}'", token)
         if _TEXTURES.match(token.text) and following in ("<", "::"):
             raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
         if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:

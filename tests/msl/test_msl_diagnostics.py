@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from metal_runner import LIBRARY
+from nvrtc import compile_for_cuda
 
 import mpsgrad as mg
 from mpsgrad.errors import ShaderError
@@ -79,6 +80,41 @@ def test_compile_errors_name_file_line_and_column(marked: str, message: str) -> 
     assert (error.file, error.line) == ("mine.metal", 5)
     # clang points at what stands behind the operand.
     assert error.column in (column, column + 1)
+
+
+SAID = [
+    ("as_type<float>(1ul)", "as_type cast between types of different sizes is not allowed",
+     "no matching function for call to 'as_type'"),
+    ("clamp(1, 2.0f, 3u)", "call to 'clamp' is ambiguous", "call to 'clamp' is ambiguous"),
+    ("dot(float2(1), float3(1))", "no matching function for call to 'dot'", "no matching function for call to 'dot'"),
+    ("*n", "indirection requires pointer operand ('int' invalid)", "indirection requires pointer operand ('int' invalid)"),
+    ("E::b", "no member named 'b' in 'E'", "no member named 'b' in 'E'"),
+    ("x", "assigning to 'float' from incompatible type 'device float *'",
+     "assigning to 'float' from incompatible type 'float *'"),
+    ("1; 1 = n", "expression is not assignable", "expression is not assignable"),
+    ("1; int k = E::a", "cannot initialize a variable of type 'int' with an rvalue of type 'E'",
+     "cannot initialize a variable of type 'int' with a value of type 'E'"),
+    ("1; break", "'break' statement not in loop or switch statement", "'break' statement not in loop or switch statement"),
+    ("1; int a = 1; int a = 2", "redefinition of 'a'", "redefinition of 'a'"),
+    ("1; device float a", "automatic variable qualified with an address space", None),
+    ("1; float a[0]", "zero-length arrays are not permitted in C++", "the size of an array must be greater than zero"),
+    ("1; threadgroup float t = 1", "'threadgroup' variable cannot have an initializer",
+     "'threadgroup' variable cannot have an initializer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "on_cpu", "on_nvidia"), SAID, ids=[each[0] for each in SAID])
+def test_compilers_speak_of_metal(text: str, on_cpu: str, on_nvidia: str | None, opencl_device: mg.Device) -> None:
+    source = f"{LIBRARY}enum class E {{ a }};\nkernel void f(device float* x, constant int& n) {{\n    x[0] = {text};\n}}\n"
+    with pytest.raises(ShaderError) as raised:
+        opencl_device.compile(source, name="mine.metal")
+    assert (raised.value.message, raised.value.line) == (on_cpu, 5)
+    if on_nvidia is not None:
+        translation = translate(source, "cuda", filename="mine.metal", launch="row")
+        with pytest.raises(AssertionError) as failed:
+            compile_for_cuda(translation.source, "mine.metal")
+        found = [each for each in parse_compiler_log(str(failed.value), "cuda", translation, source)]
+        assert [(each.message, each.line) for each in found if each.severity == "error"][:1] == [(on_nvidia, 5)]
 
 
 def test_an_error_survives_its_way_to_another_process() -> None:

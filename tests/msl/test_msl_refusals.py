@@ -64,6 +64,8 @@ REFUSED = [
     ("kernel void f(device uint2* x, uint i [[thread_position_in_grid]]) { const uint2 v = {@i}; x[i] = v; }", "write uint2(x)"),
     ("kernel void f(device float* x) { @double y = x[0]; x[0] = y; }", "'double' is not supported in Metal"),
     ("kernel void f(device float* x) { const @wchar_t c = 3; x[0] = c; }", "'wchar_t' is not supported in Metal"),
+    ("kernel void f(device float* x) { @__private float c = 3; x[0] = c; }", "unknown type name '__private'"),
+    ("kernel void f(device float* x) { @__shared__ float c[3]; x[0] = c[0]; }", "unknown type name '__shared__'"),
     ("#define REAL float\nfloat g(float x) { return (long @double)x; }", "'double' is not supported in Metal"),
     ("kernel void f(device ulong* x) { x[0] = @18446744073709551616; }", "integer literal is too large to be represented in any integer type"),
     ("kernel void f(device float* x) { x[0] = @1.0q; }", "invalid suffix 'q' on floating constant"),
