@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 from operator import itemgetter
 
@@ -19,7 +18,6 @@ from mpsgrad.kernels.convolution_simdgroups import (
     EIGHTS_CHANNELS,
     FILLED_LANES,
     FOLD_COST,
-    GROUP_FOLD_COST,
     SINGLE_EIGHT,
     chosen_gather,
     is_by_eights,
@@ -29,19 +27,23 @@ from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
 PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
 """Of a tile that has so many eights of channels."""
-MANY_EIGHTS, MANY_EIGHTS_COST = 4, 0.85
-"""Where there are more than 16 registers, and how long a product takes there without groups."""
-PIXELS_OF_MANY_REGISTERS = {2: 8, MANY_EIGHTS: 8}
+MANY_EIGHTS = 4
+"""Where there are more than 16 registers."""
+PIXELS_OF_MANY_REGISTERS = {1: 8, 2: 8, MANY_EIGHTS: 8}
 """The pixels of a tile there, of pixels without phases."""
 EIGHTS_IN_PHASES = (1, 2)
 """Of a tile whose pixels have phases."""
-TILE_COSTS, TILE_COSTS_OF_GROUPS = {2: 1.0, 3: 1.0}, {1: 1.15, 2: 1.0, 3: 1.0}
+TILE_COSTS, TILE_COST_OF_SINGLE_EIGHTS = {2: 1.0, 3: 1.0}, 1.15
 """How long a product takes there. Without groups a single eight has too few products."""
+TILE_COSTS_OF_MANY_REGISTERS, TILE_COST_OF_SINGLE_EIGHTS_OF_MANY_REGISTERS = {2: 0.82, MANY_EIGHTS: 0.66}, 1.5
+"""The same where there are more, of 16 floats, of which a single eight fills a half. Measured."""
 VALUES, VALUES_OF_MANY_REGISTERS = 6, 9
 """How many values of windows are multiplied with 16 channels of a gradient at a time, where there are 16 registers and
 where more."""
 RUN_VALUES = (16, 15, 14, 12, 11, 10)
 """How many neighbouring values of a row of taps instead where there are more than 16 registers."""
+JOINED_COST = 1.5
+"""A product takes so much longer there where several pixels are joined."""
 MOST_PHASES = 4
 """Along one axis."""
 PATCH_VALUES = 4096
@@ -59,11 +61,13 @@ RESULT_PIXELS = 256
 MOST_VALUES = 192
 MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
+MOST_VALUES_OF_MANY_REGISTERS = 96
+"""The same without groups where there are more than 16 registers and all pixels have the same taps. Measured."""
 MOST_VALUES_OF_PIXEL, MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS = 64, 96
 """The same for windows of one pixel where there are more than 16 registers, and where not. Measured."""
-FEWEST_DISJOINT_CHANNELS, MOST_DISJOINT_VALUES = 16, 128
+FEWEST_DISJOINT_CHANNELS = 16
 """From so many channels on, of windows that do not overlap, copies save nothing where there are more than 16 registers,
-unless windows have up to so many values and tiles many eights, for which each value is read once. Measured."""
+unless tiles have many eights, for which each value is read once. Measured."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
@@ -100,7 +104,7 @@ PARAMETERS = ParameterStruct(
 
 def _gather_tiles(numbers: Tunables) -> tuple[tuple[int, int, bool], ...]:
     """The eights of channels and the pixels of each tile, and whether these have phases."""
-    plain = PIXELS_OF_EIGHTS | (PIXELS_OF_MANY_REGISTERS if numbers.has_many_registers else {})
+    plain = PIXELS_OF_MANY_REGISTERS if numbers.has_many_registers else PIXELS_OF_EIGHTS
     in_phases = ((eights, PIXELS_OF_EIGHTS[eights], True) for eights in EIGHTS_IN_PHASES)
     return (*((eights, pixels, False) for eights, pixels in plain.items()), *in_phases)
 
@@ -135,16 +139,25 @@ def _has_phases(gathered: Gather) -> bool:
     return max(gathered.x.divisor, gathered.y.divisor) > 1
 
 
+def _tile_costs(groups: int, numbers: Tunables) -> dict[int, float]:
+    """How long a product takes in tiles of so many eights."""
+    costs, of_single = TILE_COSTS, TILE_COST_OF_SINGLE_EIGHTS
+    if numbers.has_many_registers:
+        costs, of_single = TILE_COSTS_OF_MANY_REGISTERS, TILE_COST_OF_SINGLE_EIGHTS_OF_MANY_REGISTERS
+    return costs if groups == 1 else costs | {1: of_single}
+
+
 def _best(
-    geometry: ConvolutionGeometry, is_gradient: bool, costs: Mapping[int, float], *, joins_pixels: bool = True
+    geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables, *, joins_pixels: bool = True
 ) -> tuple[float, int, Gather] | None:
     """The products for a pixel, times their cost, the eights of a tile's channels, and the gather of fewest.
 
     Unless it ``joins_pixels``, no lanes are for channels of neighbouring ones.
     """
+    costs = _tile_costs(geometry.groups, numbers)
     return min(
         (
-            (cost * (FOLD_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
+            (cost * (JOINED_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
             for gathered in (gather(geometry, is_gradient, lanes=lanes, joins_columns=True) for lanes in FILLED_LANES)
             if (is_fold := joins_pixels and gathered.kernel == "convolution_fold")
             or gathered.kernel == "convolution_dense"
@@ -156,9 +169,9 @@ def _best(
     )
 
 
-def fewest_products(geometry: ConvolutionGeometry, is_gradient: bool) -> float | None:
+def fewest_products(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables) -> float | None:
     """The products for a pixel, times their cost, or None for geometries that other kernels compute."""
-    best = _best(geometry, is_gradient, TILE_COSTS)
+    best = _best(geometry, is_gradient, numbers)
     return None if best is None else best[0]
 
 
@@ -177,14 +190,14 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     most_of_pixel = MOST_VALUES_OF_PIXEL if numbers.has_many_registers else MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS
     if geometry.taps == 1 and values > most_of_pixel:
         return None
-    costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
-    if groups == 1 and numbers.has_many_registers:
-        costs = costs | {MANY_EIGHTS: MANY_EIGHTS_COST}
-    best = _best(geometry, is_gradient, costs, joins_pixels=groups == 1 or not numbers.has_many_registers)
+    best = _best(geometry, is_gradient, numbers, joins_pixels=groups == 1 or not numbers.has_many_registers)
     if best is None:
         return None
     products, eights, gathered = best
-    is_reused = eights == MANY_EIGHTS and values <= MOST_DISJOINT_VALUES
+    has_many_values = numbers.has_many_registers and values > MOST_VALUES_OF_MANY_REGISTERS
+    if groups == 1 and has_many_values and not _has_phases(gathered):
+        return None
+    is_reused = eights == MANY_EIGHTS
     if not is_gradient and numbers.has_many_registers and not is_reused and _reads_disjoint_windows(geometry):
         return None
     x, y = gathered.x, gathered.y
@@ -195,7 +208,7 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
         products *= FEW_VALUES_COST
     of_simdgroups = gather(geometry, is_gradient, joins_columns=True)
     if groups > 1 and gathered.lanes > SINGLE_EIGHT // 2 and of_simdgroups.kernel == "convolution_fold":
-        products /= GROUP_FOLD_COST
+        products /= FOLD_COST
     if is_by_eights(numbers, products, of_simdgroups):
         return eights, gathered
     # Of few channels threads that copy nothing would look for a tap more often than they multiply.

@@ -60,10 +60,10 @@ FEWEST_GRADIENT_PIXELS = 128
 COPY_COST, ROW_COST = 1.1, 20
 """To copy a value takes so much longer than to multiply sixteen, and to begin a row of planes or of the result as long
 as so many of these products where there are more than 16 registers."""
-MOST_JOINED, JOIN_COST = 8, 3.5
+MOST_JOINED, JOIN_COST = 8, 5
 """Up to so many channels without gaps are divided and joined by sixteens there; with more, to store a value of the
 result takes as long as so many of these products."""
-COST_OF_OTHERS, PIXEL_COST_OF_OTHERS, VALUE_COST_OF_OTHERS = 1.3, 15, 2
+COST_OF_OTHERS, PIXEL_COST_OF_OTHERS, VALUE_COST_OF_OTHERS = 1.2, 20, 3
 """How long others take there for a product, and besides for each pixel and each value of the result. Measured."""
 EIGHTS_COST, EIGHTS_COST_OF_FEW_VALUES = 1.12, 1.25
 """A product of several channels takes threads that copy nothing so much longer, and one of small windows where there
@@ -186,7 +186,7 @@ def _products_of_others(
 ) -> float:
     """Those of sixteens for a pixel."""
     outputs = geometry.ends(is_gradient)[1][6]
-    of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
+    of_patches = convolution_patches.fewest_products(geometry, is_gradient, numbers) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient, numbers).products
     if outputs <= FEW_OUTPUTS and not numbers.has_many_registers:
         return FEW_OUTPUTS_COST * (of_eights if of_patches is None else min(of_patches, of_eights)) / 16

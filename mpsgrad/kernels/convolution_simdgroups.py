@@ -46,20 +46,21 @@ MOST_STREAMED_CHANNELS = 512
 """Of more channels of the source threads write no results past the caches."""
 SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
 """Of a tile where 16 channels would leave many lanes without one."""
-SINGLE_EIGHTS_COST = 1.15
-"""A product takes so much longer there, because a value of the source is loaded for half as many. Measured."""
-SIXTEENS_PIXELS, SIXTEENS_COST, THREE_EIGHTS_COST, THREE_SIXTEENS_COST = 12, 0.95, 0.93, 0.87
-"""The pixels of a tile of 16 channels where there are registers of 16 floats, and how long a product takes there and in
-tiles of 24 and 48 channels. Measured."""
-THREE_SIXTEENS_PIXELS = 8
-THREE_EIGHTS_PIXELS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS = 8, 4
-"""The pixels of a tile of 24 channels there, and where there are 16 registers of eight floats."""
+SINGLE_EIGHTS_COST, SINGLE_EIGHTS_COST_OF_MANY_REGISTERS = 1.15, 1.6
+"""A product takes so much longer there, because a value of the source is loaded for half as many, and where there are
+registers of 16 floats because a CPU that multiplies so many at a time does half of that. Measured."""
+SIXTEENS_PIXELS, SIXTEENS_COST = 12, 0.95
+THREE_SIXTEENS_PIXELS, THREE_SIXTEENS_COST = 8, 0.75
+"""The pixels of a tile of 16 channels where there are registers of 16 floats, and how long a product takes there; the
+same of 48 channels. Measured where CPUs multiply 16 at a time."""
+THREE_EIGHTS_PIXELS = 4
+"""The pixels of a tile of 24 channels where there are 16 registers of eight floats."""
 MANY_VALUES, MANY_VALUES_COST = 640, 1.12
 """How long a product takes in tiles of 24 channels there if windows have more values than the first number: their
 weights, which are read for each four pixels, leave the near caches. Measured."""
-EIGHTS_COST, FOLD_COST, GROUP_FOLD_COST = 1.15, 1.5, 3.0
+EIGHTS_COST, FOLD_COST = 1.15, 1.35
 """A product of a thread with 16 channels takes so much longer than one of a simdgroup, where a CPU has both, and so
-much again where several pixels are joined, whose results a thread stores one by one, or those of a group. Measured."""
+much again where several pixels are joined, whose results a thread stores one by one. Measured."""
 
 FILLED_LANES = (EIGHTS_CHANNELS, SINGLE_EIGHT, 3 * EIGHTS_CHANNELS)
 """So many that few channels may fill, those of neighbouring pixels side by side: 48 are 4 x 4 pixels of three."""
@@ -168,17 +169,13 @@ class _Width(NamedTuple):
         return cost * gathered.products_per_pixel(channels)
 
 
-def _family(
-    name: str, each: int, vectors: int, pixels: int, pixels_of_few_registers: int = 0, **constants: Any
-) -> ShaderFamily:
-    """That of ``vectors`` of ``each`` floats, and of other ``pixels`` where a CPU has 16 registers if there are any."""
+def _family(name: str, each: int, vectors: int, pixels: int, **constants: Any) -> ShaderFamily:
+    """That of tiles of ``pixels`` with ``vectors`` of ``each`` floats."""
+    vectors_of_tile = {"each": each, "vectors": vectors, "tile_pixels": pixels}
     return ShaderFamily(
         f"convolution_of_{name}",
         (IMAGE_LAYOUT, AXIS, PARAMETERS),
-        {"unroll": 4, "each": each, "vectors": vectors, "has_rows": False, "has_few": False, **constants},
-        measured=lambda numbers: {
-            "tile_pixels": pixels if numbers.has_many_registers else pixels_of_few_registers or pixels
-        },
+        {"unroll": 4, **vectors_of_tile, "has_rows": False, "has_few": False, **constants},
         dtypes=("float",),
         template="convolution_of_eights",
         ahead_of_time=False,
@@ -189,7 +186,6 @@ def _family(
 _SINGLE_EIGHTS = _Width(
     _family("single_eights", 8, 1, SINGLE_EIGHTS_PIXELS), SINGLE_EIGHTS_PIXELS, SINGLE_EIGHTS_COST
 )
-_THREE_EIGHTS = _family("three_eights", 8, 3, THREE_EIGHTS_PIXELS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS)
 _THREE_SIXTEENS = _Width(
     _family(
         "three_sixteens",
@@ -204,12 +200,11 @@ _THREE_SIXTEENS = _Width(
 _WIDTHS = {
     EIGHTS_CHANNELS: _Width(EIGHTS_FAMILY, EIGHTS_PIXELS, 1.0),
     SINGLE_EIGHT: _SINGLE_EIGHTS,
-    3 * 8: _Width(_THREE_EIGHTS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS, 1.0, MANY_VALUES_COST),
+    3 * 8: _Width(_family("three_eights", 8, 3, THREE_EIGHTS_PIXELS), THREE_EIGHTS_PIXELS, 1.0, MANY_VALUES_COST),
 }
 _WIDTHS_OF_MANY_REGISTERS = {
     EIGHTS_CHANNELS: _Width(_family("single_sixteens", 16, 1, SIXTEENS_PIXELS), SIXTEENS_PIXELS, SIXTEENS_COST),
-    SINGLE_EIGHT: _SINGLE_EIGHTS,
-    3 * 8: _Width(_THREE_EIGHTS, THREE_EIGHTS_PIXELS, THREE_EIGHTS_COST),
+    SINGLE_EIGHT: _SINGLE_EIGHTS._replace(cost=SINGLE_EIGHTS_COST_OF_MANY_REGISTERS),
     3 * 16: _THREE_SIXTEENS,
 }
 
@@ -373,7 +368,7 @@ def chosen_gather(
     """The channels that threads take at a time, 0 if simdgroups are to compute it, and the gather of floats."""
     width, of_eights, products = gather_by_eights(geometry, is_gradient, numbers, packs_all=packs_all)
     if of_eights.kernel == "convolution_fold":
-        products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
+        products *= FOLD_COST
     if _writes_past_caches(of_eights, numbers) or is_by_eights(numbers, products, of_simdgroups):
         return width, of_eights
     return 0, of_simdgroups

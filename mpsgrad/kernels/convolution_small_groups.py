@@ -35,6 +35,9 @@ EIGHT, MOST_INPUTS_OF_EIGHT = 8, 16
 gradients of strides, which have few products for each pixel that is written, gain by that."""
 MOST_LANES_OF_ONE = 8
 """The same for the gradient for weights of groups that have one channel of the source. Measured."""
+FEWEST_GROUPS = 4
+"""Of up to ``EIGHT`` channels together, which leave half of the lanes empty, where there are registers of 16 floats: of
+windows of several channels that overlap others fill them with the channels of neighbouring pixels. Measured."""
 APART = 256
 """Depthwise layers need no copy unless pixels of the source lie so many floats apart: simdgroups wait for each."""
 MOST_DIVISOR = 4
@@ -124,6 +127,10 @@ def plan_gather(
     is_small = inputs <= MOST_INPUTS and lanes <= most_lanes and inputs * lanes > 1
     is_of_eight = has_phases and lanes == EIGHT and inputs <= MOST_INPUTS_OF_EIGHT
     if not (is_small or is_of_eight) or not _suits(geometry, metal_type, numbers):
+        return None
+    overlaps = geometry.taps > geometry.window[2] * geometry.window[3] or not has_phases
+    leaves_lanes_empty = outputs <= EIGHT and geometry.groups < FEWEST_GROUPS
+    if numbers.has_many_registers and leaves_lanes_empty and inputs > 1 and overlaps:
         return None
     x, y = axes_in_order(geometry, is_gradient)
     if max(x.divisor, y.divisor) > MOST_DIVISOR:

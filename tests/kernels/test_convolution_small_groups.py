@@ -47,7 +47,7 @@ CASES = [
     ("eight_of_few", ((10, 13), 24, 9, (3, 4)), {"stride": (2, 3), "groups": 3}, (False, True, False)),
     ("five_in_phases", ((10, 13), 15, 9, (3, 4)), {"stride": (2, 3), "groups": 3}, (False, True, False)),
     ("strides_of_one", ((7, 8), 3, 24, (3, 3)), {"stride": (1, 2), "groups": 3}, (False, False, True)),
-    ("few_lanes", ((7, 8), 3, 6, (2, 3)), {"padding": (1, 2), "groups": 3}, (True, True, True)),
+    ("few_lanes", ((7, 8), 4, 8, (2, 3)), {"padding": (1, 2), "groups": 4}, (True, True, True)),
     ("strides", ((13, 12), 34, 34, (3, 4)), {"stride": (2, 3), "padding": (1, 2), "groups": 17}, (True, True, True)),
     ("dilated", ((12, 13), 16, 32, (3, 3)), {"dilation": (2, 3), "groups": 8}, (True, True, True)),
     ("long_strides", ((12, 13), 16, 32, (2, 2)), {"stride": (5, 2), "groups": 8}, (True, False, True)),
@@ -92,6 +92,14 @@ def test_each_case_against_the_references(arguments, options, expected):
 def test_weights_of_one_channel_to_lanes_that_are_copied_one_by_one(stride, expected):
     layer = make((7, 8), 3, 15, (3, 3), stride=(1, stride), groups=3)
     assert names(layer)[2] == expected
+    check_against_the_references(layer)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
+@pytest.mark.parametrize(("stride", "expected"), [((1, 1), (False, False)), ((2, 3), (False, True))])
+def test_few_groups_that_leave_lanes_empty_are_left_to_others_where_windows_overlap(stride, expected):
+    layer = make((9, 13), 6, 6, (2, 3), padding=(1, 1), stride=stride, groups=3)
+    assert spreads(layer)[:2] == expected
     check_against_the_references(layer)
 
 
