@@ -142,6 +142,8 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
         if close is None:
             return False
         opening = close + 1
+        if source.text(opening) == "::":
+            name, opening = source.text(opening + 1), opening + 2
     if source.text(opening) not in ("(", "{"):
         return opening < end and source.text(source.close(opening) + 1) in _ARITHMETIC
     behind = source.close(opening) + 1

@@ -3,7 +3,7 @@ refer to, or may write to that meanwhile, so that a copy in their place would be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.argument_buffers import PointerMembers
@@ -22,6 +22,7 @@ class KeptReferences:
     def __init__(self, program: Program) -> None:
         self._tokens = tokens = program.tokens
         self._program = program
+        self._bases = _base_classes(tokens)
         self._leading = PointerMembers(tokens, _leads_to_thread)
         self._writing = PointerMembers(tokens, _writes_to_thread)
         members = [
@@ -33,6 +34,10 @@ class KeptReferences:
         self._arrays = {name for name, before, behind in members if behind == "[" and before not in _MARKS}
         heads = [head[:2] for head in program.function_heads] + [head[1:3] for head in program.member_heads]
         self._giving = {tokens[opening - 1].text for start, opening in heads if self.gives_addresses(start, opening)}
+
+    def is_base(self, words: Iterable[Token]) -> bool:
+        """Whether a type, written with ``words``, is one that others are derived from: a copy has only that part."""
+        return any(token.text in self._bases for token in words)
 
     def may_write(self, parameter: Sequence[Token]) -> bool:
         """Whether ``thread`` objects can be written to through pointers or references in a parameter's object."""
@@ -155,6 +160,20 @@ def _leads_to_thread(member: Sequence[Token]) -> bool:
 def _writes_to_thread(member: Sequence[Token]) -> bool:
     first = next((index for index, token in enumerate(member) if token.text in _MARKS), 0)
     return _leads_to_thread(member) and all(token.text != "const" for token in member[:first])
+
+
+def _base_classes(tokens: Sequence[Token]) -> set[str]:
+    """The names among what classes are derived from."""
+    found = set()
+    for index, token in enumerate(tokens):
+        if token.text in ("struct", "class"):
+            colon = index + 1
+            while colon < len(tokens) and tokens[colon].text not in (":", "{", ";", "(", ")", "="):
+                colon += 1
+            while colon < len(tokens) and tokens[colon].text not in ("{", ";", "(", ")", "="):
+                found.add(tokens[colon].text)
+                colon += 1
+    return found - {":", "::", "<", ">", ",", "public", "private", "protected", "typename"}
 
 
 def _own_names(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[int]:

@@ -35,29 +35,34 @@ def functions_of_temporaries(
     classes, namespaces = list(bodies_of_classes(tokens)), namespaces_of(tokens)
     heads = program.function_heads + [head[1:] for head in program.member_heads]
     known: set[tuple[object, ...]] = set()
-    for start, opening, end in heads:
-        positions = kept.get(opening, ())
-        if not 0 < len(positions) <= _MOST or opening in program.constructors:
+    for defined in heads:
+        _, opening, _ = defined
+        if opening not in kept or opening in program.constructors:
             continue
-        parameters = split_commas(tokens[opening + 1 : matching(tokens, opening)])
-        given = {at for at in positions if at >= 0 and references.gives_address(start, opening, end, parameters[at])}
-        if declared := prototypes.get(opening, ()):
-            start, opening, end = _declaration(tokens, declared[0])
-        name = _name(tokens, opening)
-        if tokens[start].text == "template" or tokens[name - 1].text == "::" or not _has_names(tokens, opening):
-            continue
-        around = [(first, owner) for first, last, owner in classes if first < opening < last]
-        scope = [first for first, last, _ in namespaces if first < opening < last]
-        if (alike := (*scope, *around, *_alike(tokens, name, opening))) in known:
-            continue
-        known.add(alike)
-        is_member = around and not {token.text for token in tokens[start:name]} & {"static", "friend"}
-        returned = {token.text for token in tokens[start:name]}
-        for count in range(1, len(positions) + 1):
-            for chosen in combinations(positions, count):
-                if given.isdisjoint(chosen) or ("&" in returned and not returned & {"*", "auto"}):
-                    owner = around[-1][1] if is_member else None
-                    yield end, _function(tokens, start, opening, chosen, owner, not given.isdisjoint(chosen))
+        kinds = dict(enumerate(split_commas(tokens[opening + 1 : matching(tokens, opening)])))
+        given = {at for at in kept[opening] if at in kinds and references.gives_address(*defined, kinds[at])}
+        # Classes of one name in several namespaces have declarations that look the same.
+        declared = [_declaration(tokens, at) for at in prototypes.get(opening, ())]
+        for start, first, end in declared or [defined]:
+            around = [(brace, owner) for brace, last, owner in classes if brace < first < last]
+            scope = [brace for brace, last, _ in namespaces if brace < first < last]
+            kinds[OBJECT] = made_at(tokens[start], *(owner for _, owner in around[-1:]))
+            # A base class is not all of a temporary object.
+            positions = [at for at in kept[opening] if not references.is_base(kinds[at])]
+            name = _name(tokens, first)
+            is_understood = tokens[start].text != "template" and tokens[name - 1].text != "::"
+            if not 0 < len(positions) <= _MOST or not is_understood or not _has_names(tokens, first):
+                continue
+            if (alike := (*scope, *around, *_alike(tokens, name, first))) in known:
+                continue
+            known.add(alike)
+            returned = {token.text for token in tokens[start:name]}
+            owner = around[-1][1] if around and not returned & {"static", "friend"} else None
+            for count in range(1, len(positions) + 1):
+                for chosen in combinations(positions, count):
+                    gives_value = not given.isdisjoint(chosen)
+                    if not gives_value or ("&" in returned and not returned & {"*", "auto"}):
+                        yield end, _function(tokens, start, first, chosen, owner, gives_value)
 
 
 def with_objects(

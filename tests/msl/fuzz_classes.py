@@ -99,7 +99,12 @@ class ClassProgram(ExpressionMaker):
             )  # fmt: skip
             kind.lines = self._class(kind)
             self._kinds.append(kind)
-        self._objects = {f"o{k}{letter}": kind for k, kind in enumerate(self._kinds) for letter in "pq"}
+        self._variables_of = {f"o{k}{letter}": kind for k, kind in enumerate(self._kinds) for letter in "pq"}
+        self._objects = dict(self._variables_of)
+        for name, kind in self._variables_of.items():
+            while kind.inner is not None:
+                name, kind = f"{name}.m", kind.inner
+                self._objects[name] = kind
         self._statements = [self._statement(2) for _ in range(pick.randint(4, 8))]
 
     # The classes.
@@ -149,6 +154,10 @@ class ClassProgram(ExpressionMaker):
         parameter = pick.choice((f"{name} o", f"const thread {name} o", f"const thread {name}& o"))
         lines.append(f"    thread {name}& operator{sign}=({parameter}) thread {{ {text} }}")
         lines.append(f"    static {name} of(uint n) {{ return {name}(n); }}")
+        lines.append(f"    thread {name}& operator++() thread {{ set(key()); return *this; }}")
+        lines.append(f"    {name} operator++(int) thread {{ {name} old = *this; set(7); return old; }}")
+        if kind.has_array:
+            lines.append("    thread uint& at(uint k) thread { return w[k & 1u]; }")
         lines.append("};")
         full = kind.type
         lines.append(f"{full} {name}_by_value({full} o, uint n) {{ o.set(n); return o; }}")
@@ -161,6 +170,18 @@ class ClassProgram(ExpressionMaker):
             f"{head}const thread {of}& {name}_lesser(const thread {of}& x, const thread {of}& y)"
             " { return y.key() < x.key() ? y : x; }"
         )
+        lines += [
+            f"struct {name}_view {{",
+            f"    thread {full}* p;",
+            f"    {name}_view(thread {full}& o) : p(&o) {{}}",
+            f"    void set(uint n) {pick.choice(('const', 'const thread', 'thread'))} {{ p->set(n); }}",
+            f"    thread {full}& operator*() {const} {{ return *p; }}",
+            f"    thread {full}* operator->() {const} {{ return p; }}",
+            "};",
+            f"{name}_view {name}_seen(thread {full}& o) {{ return {name}_view(o); }}",
+            f"struct {name}_look {{ const thread {full}* p; uint n; }};",
+            f"{name}_look {name}_looking(const thread {full}& o, uint n) {{ {name}_look l = {{&o, n}}; return l; }}",
+        ]
         lines.append(f"template <typename T> T {name}_copied(T o) {{ T p = o; p.set(o.key()); return p; }}")
         lines.append(f"template <typename T> uint {name}_sum(const thread T& x, T y) {{ return x.key() + y.key(); }}")
         return lines
@@ -172,12 +193,12 @@ class ClassProgram(ExpressionMaker):
             "    uint i [[thread_position_in_grid]], uint l [[thread_index_in_threadgroup]])\n{",
             f"    threadgroup uint shared[{LANES * _WORDS}];",
             f"    uint a = x[i], b = x[i + {LANES}], c = x[i + {2 * LANES}] + uint(turns);",
-            *(f"    {kind.type} {name}(a + {k}u);" for k, (name, kind) in enumerate(self._objects.items())),
+            *(f"    {kind.type} {name}(a + {k}u);" for k, (name, kind) in enumerate(self._variables_of.items())),
             *indented(self._statements),
             f"    device uint* out = y + i * {_WORDS * 2};",
             f"    for (int k = 0; k < {_WORDS * 2}; k++) out[k] = 0;",
             *(f"    out[{k}] = {name};" for k, name in enumerate(NUMBERS)),
-            *(f"    out[{k + 3}] = {name}.key();" for k, name in enumerate(self._objects)),
+            *(f"    out[{k + 3}] = {name}.key();" for k, name in enumerate(self._variables_of)),
         ]
         return "\n".join([*lines, "}\n"])
 
@@ -185,12 +206,12 @@ class ClassProgram(ExpressionMaker):
         """What the kernel writes for ``x``."""
         a, b, c = x.reshape(3, LANES)
         values = {"a": a, "b": b, "c": c + np.uint32(turns)}
-        for k, (name, kind) in enumerate(self._objects.items()):
+        for k, (name, kind) in enumerate(self._variables_of.items()):
             self._store(values, name, kind, kind.made(a + np.uint32(k)), np.ones(LANES, bool))
         for statement in self._statements:
             statement.run(values, np.ones(LANES, bool))
         results = [values[name] for name in NUMBERS]
-        results += [kind.key(self._load(values, name, kind)) for name, kind in self._objects.items()]
+        results += [kind.key(self._load(values, name, kind)) for name, kind in self._variables_of.items()]
         found = np.zeros((LANES, 2 * _WORDS), np.uint32)
         found[:, : len(results)] = np.stack(results, 1)
         return found.ravel()
@@ -324,7 +345,7 @@ class ClassProgram(ExpressionMaker):
         name = pick.choice([*self._objects])
         kind, number = self._objects[name], self._number(2)
         one = self._object(kind, 2)
-        form = pick.randrange(6)
+        form = pick.randrange(10 if kind.has_array else 9)
         sign = kind.operator[0]
         lines = {
             0: f"{name} = {one.text};",
@@ -334,15 +355,30 @@ class ClassProgram(ExpressionMaker):
             4: f"{{ thread {kind.type}* r = &{name}; r->set({number.text}); *r {sign}= *r; }}",
             5: f"{{ struct Held {{ {kind.type} o; uint n; }} h = {{{one.text}, {number.text}}}; Held g = h;"
                f" g.o.set(g.n); {name} = g.o; }}",
+            6: f"{{ {kind.type} t = {name}++; ++{name}; {name} {sign}= t; }}",
+            7: f"{kind.name}_seen({name}).set({number.text}); *{kind.name}_seen({name}) {sign}= {one.text};",
+            8: f"{{ {kind.name}_view s({name}); {kind.name}_look l = {kind.name}_looking({name}, {number.text});"
+               f" s->set(l.n); (*s).set(l.p->key()); }}",
+            9: f"{name}.at({number.text}) += 9;",
         }  # fmt: skip
 
-        def changed(values: Values, old: Leaves) -> Leaves:
+        def changed(values: Values, old: Leaves, mask: np.ndarray) -> Leaves:
             if form == 0:
                 return one.evaluate(values)
             if form == 1:
                 return kind.joined(old, one.evaluate(values))
             new = number.evaluate(values)
-            if form == 2:
+            if form == 6:
+                first = kind.set(old, np.full(LANES, 7, np.uint32))
+                return kind.joined(kind.set(first, kind.key(first)), old)
+            if form == 7:
+                # What is on the right is computed with the object as it was set.
+                self._store(values, name, kind, kind.set(old, new), mask)
+                return kind.joined(self._load(values, name, kind), one.evaluate(values))
+            if form == 9:
+                places = (np.where(new & 1 == odd, old[1 + odd] + np.uint32(9), old[1 + odd]) for odd in (0, 1))
+                return [old[0], *places, *old[3:]]
+            if form in (2, 8):
                 first = kind.set(old, new)
                 return kind.set(first, kind.key(first))
             if form == 3:
@@ -353,7 +389,7 @@ class ClassProgram(ExpressionMaker):
             return kind.set(one.evaluate(values), new)
 
         def run(values: Values, mask: np.ndarray) -> None:
-            self._store(values, name, kind, changed(values, self._load(values, name, kind)), mask)
+            self._store(values, name, kind, changed(values, self._load(values, name, kind), mask), mask)
 
         return Statement([lines[form]], run)
 

@@ -94,6 +94,10 @@ D d(float v) { return D{v}; }
 float read(const thread C& o, thread float& n) { n += o.v; return n; }
 float read(const device C& o, thread float& n) { n -= o.v; return n; }
 template <typename T> const thread T& least(const thread T& x, const thread T& y) { return y.v < x.v ? y : x; }
+struct E { float v; float kept(float n) const thread; E less(const thread E& o) const thread; };
+float E::kept(float n) const thread { const thread float* p = &v; return *p + n; }
+E E::less(const thread E& o) const thread { E r = *this; r.v -= o.kept(0); return r; }
+template <typename T> struct Of { static T made(float v) { return T(v); } };
 const thread C& most(const thread C& x, const thread C& y) { return y.v < x.v ? x : y; }
 """
 
@@ -108,10 +112,11 @@ TEMPORARY = {
         "float n = 1; device C* z = (device C*)y; z[0] = C(7); y[0] = read(C(9), n) + read(*z, n);", 13),
     "the lesser and the larger": (
         "C a(3); y[0] = least(C(5), a).twice() + 10 * most(a, C(4)).v + 100 * least(copied(a), C(2)).v;", 246),
+    "members defined outside": ("E e = {5}; y[0] = e.less(E{2}).less(e).less(e.less(e)).kept(1);", -1),
     "what members make": ("y[0] = C(4).made().v + C(1).twice();", 7),
     "arms of choices": (
         "C a(3), b(4); bool p = y[0] > 50; a = p ? a : (a ^ b) ^ a; b = p ? static_cast<C>(9) : b;"
-        "y[0] = (p ? (a ^ b) : b).v + a.v;", 21),
+        "b = p ? b : Of<C>::made(b.v); y[0] = (p ? (a ^ b) : b).v + a.v;", 21),
 }  # fmt: skip
 
 CASES = {
@@ -125,6 +130,32 @@ def kernels() -> str:
         f"kernel void k(device float* y) {{ S s = {{1, 2, {{3, 4}}}}, t = s; {body} }}\n}}\n"
         for k, (declarations, body, _) in enumerate(CASES.values())
     )
+
+
+DERIVED = """
+template <typename T> struct Base {
+    float w;
+    float twice() const thread { return 2 * static_cast<const thread T&>(*this).get(); }
+};
+struct Derived : Base<Derived> { float v; float get() const { return v + w; } };
+struct Plain { float a; float first() const thread { return a; } };
+struct More : Plain { float b; };
+template <typename T> float call(const thread Base<T>& b) { return b.twice(); }
+float last(const thread Plain& p) { const thread More& m = static_cast<const thread More&>(p); return m.b + p.first(); }
+kernel void k(device float* y) {
+    Derived d;
+    d.v = y[0], d.w = 1;
+    More m;
+    m.a = 3, m.b = 4;
+    y[0] = call(d);
+    y[1] = last(m);
+}"""
+
+
+def test_references_to_bases_are_to_the_whole_object() -> None:
+    y = np.float32([5, 0])
+    mg.compile(HEADER + DERIVED, language_version="3.2").function("k")(1, y)
+    assert y.tolist() == [12, 7]
 
 
 @pytest.fixture(scope="module")
