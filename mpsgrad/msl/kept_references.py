@@ -10,7 +10,7 @@ from mpsgrad.msl.argument_buffers import PointerMembers
 from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.program import SHARED_SPACES, Program
 from mpsgrad.msl.prototypes import bodies_of_classes
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, matching_angle, skip_attributes
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, matching_angle, skip_attributes, split_commas
 
 _MARKS = frozenset({"*", "&"})
 _OPERANDS = (IDENTIFIER, NUMBER)
@@ -163,17 +163,21 @@ def _writes_to_thread(member: Sequence[Token]) -> bool:
 
 
 def _base_classes(tokens: Sequence[Token]) -> set[str]:
-    """The names among what classes are derived from."""
-    found = set()
+    """The names of the program's classes that others are derived from."""
+    found, classes = set(), set()
     for index, token in enumerate(tokens):
-        if token.text in ("struct", "class"):
-            colon = index + 1
-            while colon < len(tokens) and tokens[colon].text not in (":", "{", ";", "(", ")", "="):
-                colon += 1
-            while colon < len(tokens) and tokens[colon].text not in ("{", ";", "(", ")", "="):
-                found.add(tokens[colon].text)
-                colon += 1
-    return found - {":", "::", "<", ">", ",", "public", "private", "protected", "typename"}
+        if token.text not in ("struct", "class", "union"):
+            continue
+        colon = name = skip_attributes(tokens, index + 1, len(tokens) - 1)
+        classes.add(tokens[name].text)
+        while colon < len(tokens) and tokens[colon].text not in (":", "{", ";", "(", ")", "=", ","):
+            colon += 1
+        if colon < len(tokens) and tokens[colon].text == ":":
+            opening = next((at for at in range(colon, len(tokens)) if tokens[at].text in ("{", ";")), colon)
+            for base in split_commas(tokens[colon + 1 : opening]):
+                end = next((at for at, each in enumerate(base) if each.text == "<"), len(base))
+                found |= {each.text for each in base[:end][-1:]}
+    return found & classes
 
 
 def _own_names(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[int]:
