@@ -166,7 +166,7 @@ def _base_classes(tokens: Sequence[Token]) -> set[str]:
     """The names of the program's classes that others are derived from."""
     found, classes = set(), set()
     for index, token in enumerate(tokens):
-        if token.text not in ("struct", "class", "union"):
+        if token.text not in ("struct", "class", "union") or tokens[index - 1].text in ("<", ","):
             continue
         colon = name = skip_attributes(tokens, index + 1, len(tokens) - 1)
         classes.add(tokens[name].text)

@@ -142,6 +142,12 @@ struct Plain { float a; float first() const thread { return a; } };
 struct More : Plain { float b; };
 template <typename T> float call(const thread Base<T>& b) { return b.twice(); }
 float last(const thread Plain& p) { const thread More& m = static_cast<const thread More&>(p); return m.b + p.first(); }
+struct N { float a; };
+template <typename T> struct Tag {};
+struct OfN : Tag<N> {};
+float get(const thread N& n) { const thread float* p = &n.a; return *p; }
+N operator-(const thread N& n) { return N{-get(n)}; }
+template <typename T> T scaled(const thread T& n, const thread float* s) { return T{get(n) * s[1]}; }
 kernel void k(device float* y) {
     Derived d;
     d.v = y[0], d.w = 1;
@@ -149,13 +155,15 @@ kernel void k(device float* y) {
     m.a = 3, m.b = 4;
     y[0] = call(d);
     y[1] = last(m);
+    float s[2] = {2, 3};
+    y[2] = scaled(-N{4}, s).a;
 }"""
 
 
 def test_references_to_bases_are_to_the_whole_object() -> None:
-    y = np.float32([5, 0])
+    y = np.float32([5, 0, 0])
     mg.compile(HEADER + DERIVED, language_version="3.2").function("k")(1, y)
-    assert y.tolist() == [12, 7]
+    assert y.tolist() == [12, 7, -12]
 
 
 @pytest.fixture(scope="module")
