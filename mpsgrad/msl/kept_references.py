@@ -9,8 +9,17 @@ from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.argument_buffers import PointerMembers
 from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.program import SHARED_SPACES, Program
-from mpsgrad.msl.prototypes import bodies_of_classes
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, matching_angle, skip_attributes, split_commas
+from mpsgrad.msl.prototypes import bodies_of_classes, class_of
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    NUMBER,
+    Token,
+    made_at,
+    matching,
+    matching_angle,
+    skip_attributes,
+    split_commas,
+)
 
 _MARKS = frozenset({"*", "&"})
 _OPERANDS = (IDENTIFIER, NUMBER)
@@ -25,9 +34,13 @@ class KeptReferences:
         self._bases = _base_classes(tokens)
         self._leading = PointerMembers(tokens, _leads_to_thread)
         self._writing = PointerMembers(tokens, _writes_to_thread)
+        self._bodies = list(bodies_of_classes(tokens))
+        self._captures = any(
+            tokens[index].text == "[" and _captures_references(tokens, index) for index in range(1, len(tokens))
+        )
         members = [
             (tokens[index].text, tokens[index - 1].text, tokens[index + 1].text)
-            for opening, closing, _ in bodies_of_classes(tokens)
+            for opening, closing, _ in self._bodies
             for index in _own_names(tokens, opening, closing)
         ]
         self._pointers = {name for name, before, _ in members if before in _MARKS}
@@ -38,6 +51,20 @@ class KeptReferences:
     def is_base(self, words: Iterable[Token]) -> bool:
         """Whether a type, written with ``words``, is one that others are derived from: a copy has only that part."""
         return any(token.text in self._bases for token in words)
+
+    def may_be_written_meanwhile(self, opening: int, end: int) -> bool:
+        """Whether a function may write to ``thread`` objects through what its object holds, or what an argument that it
+        calls has captured."""
+        tokens = self._tokens
+        around = [name for first, last, name in self._bodies if first < opening < last]
+        owner = around[-1] if around else class_of(tokens, opening, {name for _, _, name in self._bodies})
+        if owner is not None and self._writing.of(made_at(tokens[opening], owner)):
+            return True
+        if not self._captures:
+            return False
+        names = {each[-1].text for each in split_commas(tokens[opening + 1 : matching(tokens, opening)]) if each}
+        body = range(matching(tokens, opening), end)
+        return any(tokens[at].text in names and tokens[at + 1].text == "(" for at in body)
 
     def may_write(self, parameter: Sequence[Token]) -> bool:
         """Whether ``thread`` objects can be written to through pointers or references in a parameter's object."""
@@ -160,6 +187,14 @@ def _leads_to_thread(member: Sequence[Token]) -> bool:
 def _writes_to_thread(member: Sequence[Token]) -> bool:
     first = next((index for index, token in enumerate(member) if token.text in _MARKS), 0)
     return _leads_to_thread(member) and all(token.text != "const" for token in member[:first])
+
+
+def _captures_references(tokens: Sequence[Token], opening: int) -> bool:
+    """Whether a lambda expression begins at a bracket, and has references to variables around it."""
+    before = tokens[opening - 1]
+    if before.kind == IDENTIFIER and before.text != "return" or before.text in (")", "]", "[", ">"):
+        return False
+    return any(token.text == "&" for token in tokens[opening + 1 : matching(tokens, opening)])
 
 
 def _base_classes(tokens: Sequence[Token]) -> set[str]:

@@ -135,6 +135,7 @@ class _Opener:
                 continue
             is_kept = keeps_all or self._kept.gives_address(start, opening, end, reference)
             is_kept = is_kept or (self._kept.is_base(reference) and opening not in self._opened)
+            is_kept = is_kept or self._kept.may_be_written_meanwhile(opening, end)
             is_number = _is_read_as_number(tokens, reference, _body(tokens, opening), end) if is_kept else False
             if is_kept and (not is_number or (name, position) in self._elsewhere):
                 self.kept.setdefault(opening, []).append(position)

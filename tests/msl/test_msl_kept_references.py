@@ -58,6 +58,9 @@ WRITTEN = {
         "struct Holder { thread S* p; void set(float v) const { p->b = v; } };\n"
         "float f(const thread S& s, Holder h) { h.set(5); return s.b; }",
         "Holder h{&s}; y[0] = f(s, h);", 5),
+    "through what its object holds": (
+        "struct Writer { thread S* p; float f(const thread S& s) const { p->b = 5; return s.b; } };",
+        "Writer w{&s}; y[0] = w.f(s);", 5),
     "through a pointer of a member": (
         "struct Inner { thread float* p; }; struct Holder { float x; Inner inner; };\n"
         "void set(thread float& x) { x = 5; }\n"
@@ -164,6 +167,25 @@ def test_references_to_bases_are_to_the_whole_object() -> None:
     y = np.float32([5, 0, 0])
     mg.compile(HEADER + DERIVED, language_version="3.2").function("k")(1, y)
     assert y.tolist() == [12, 7, -12]
+
+
+CAPTURING = """
+template <typename F, typename T> T called(F f, const thread T& s) { f(5); return s; }
+template <typename F> float also_called(const thread F& f, const thread S& s) { f(7); return s.b; }
+kernel void k(device float* y) {
+    S s{1, 2};
+    float n = 3;
+    auto set = [&s](float v) { s.b = v; };
+    y[0] = called([&](float v) { n = v; }, n);
+    y[1] = also_called(set, s) + called(set, s).b;
+    y[2] = called([](float) {}, n + 1);
+}"""
+
+
+def test_references_see_what_lambda_expressions_write() -> None:
+    y = np.zeros(3, np.float32)
+    mg.compile(HEADER + CAPTURING, language_version="3.2").function("k")(1, y)
+    assert y.tolist() == [5, 12, 6]
 
 
 @pytest.fixture(scope="module")
