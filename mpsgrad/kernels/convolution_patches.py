@@ -76,6 +76,9 @@ or with something between their taps, with more than the second number."""
 SHARE_OF_BLOCKS = 0.85
 """With more channels also where that is at most so large a share of the products of threads that own whole blocks of
 either image. Measured."""
+FEWEST_PIXELS_OF_RUNS, RUNS_GAIN = 500, 1.1
+"""Of so many pixels simdgroups that own the values of a row of taps take less time for up to so many more products.
+Measured."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
 THREADS_WANTED, SUM_THREADS_WANTED = 64, 32
@@ -287,9 +290,15 @@ def _is_left_to_whole_groups(geometry: ConvolutionGeometry, numbers: Tunables) -
 
 
 def _is_left_to_runs(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
-    """Whether simdgroups, which own eight of the values that a row of taps reads, leave none and few outputs empty."""
-    is_filled = geometry.inputs == convolution_weights_gradient.ROWS and geometry.outputs > EIGHTS_CHANNELS
-    return numbers.has_many_registers and is_filled and convolution_weights_gradient.reads_runs(geometry)
+    """Whether simdgroups, which own eight of the values that a row of taps reads, have hardly more products."""
+    if not numbers.has_many_registers or not convolution_weights_gradient.reads_runs(geometry):
+        return False
+    width, height = geometry.window[:2]
+    rows, lanes = convolution_weights_gradient.ROWS, ceiling_divide(geometry.outputs, LANES) * LANES
+    of_runs = height * ceiling_divide(width * geometry.inputs, rows) * rows * lanes
+    of_patches = geometry.taps * convolution_weights_gradient.products(geometry, 1, EIGHTS_CHANNELS)
+    is_filled = geometry.outputs > EIGHTS_CHANNELS and of_runs <= RUNS_GAIN * of_patches
+    return is_filled and geometry.pixels >= FEWEST_PIXELS_OF_RUNS
 
 
 def _leaves_fewer_lanes_empty(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:

@@ -31,6 +31,9 @@ MOST_BLOCKS = 8
 FEWEST_BLOCK_CHANNELS, BLOCKS_GAIN = 32, 1.1
 """From so many channels of both images on such threads compute, unless they have more products than simdgroups by this
 factor: they read the gradient less often. Measured."""
+FEWEST_CHANNELS_OF_FEW_PIXELS, FEW_PIXELS_OF_BLOCKS = 128, 256
+"""And from so many channels of the source on where there are up to so many pixels: weights, most of what is read and
+written, lie in longer runs there. Measured."""
 FEWEST_BLOCK_OUTPUTS, BLOCK_THREADS_WANTED = 64, 16
 """So many threads keep every core busy. Down to so many output channels of each there is one split."""
 PART_BYTES = 3 << 20
@@ -212,7 +215,11 @@ def _reads_from_afar(geometry: ConvolutionGeometry) -> bool:
 
 def is_by_blocks(geometry: ConvolutionGeometry) -> bool:
     """Whether threads are to own many channels of either image."""
-    if geometry.groups > 1 or geometry.replicates or min(geometry.inputs, geometry.outputs) < FEWEST_BLOCK_CHANNELS:
+    if geometry.groups > 1 or geometry.replicates:
+        return False
+    if geometry.inputs >= FEWEST_CHANNELS_OF_FEW_PIXELS and geometry.pixels <= FEW_PIXELS_OF_BLOCKS:
+        return True
+    if min(geometry.inputs, geometry.outputs) < FEWEST_BLOCK_CHANNELS:
         return False
     return products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= BLOCKS_GAIN * products(geometry, LANES, ROWS)
 

@@ -137,9 +137,18 @@ def test_few_outputs_of_few_channels_are_not_left_to_threads_that_copy_nothing(c
 
 
 @pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
-@pytest.mark.parametrize(("outputs", "expected"), [(16, "patches"), (17, "few")])
-def test_weights_of_eight_channels_are_left_to_simdgroups(outputs, expected):
-    layer = make((9, 11), 8, outputs, (3, 3), padding=(1, 1))
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "expected"),
+    [
+        ((20, 23), 8, 16, "patches"),
+        ((20, 23), 8, 17, "few"),
+        ((20, 23), 4, 33, "patches"),
+        ((20, 23), 5, 60, "few"),
+        ((11, 12), 8, 17, "patches"),
+    ],
+)
+def test_weights_of_runs_that_leave_few_lanes_empty_are_left_to_simdgroups(size, inputs, outputs, expected):
+    layer = make(size, inputs, outputs, (3, 3), padding=(1, 1))
     with many_registers():
         assert names(layer)[2] == expected
         check_against_the_references(layer)
