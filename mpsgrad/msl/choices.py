@@ -70,7 +70,7 @@ def arms_of_objects(source: Source) -> list[Range]:
             if any(_is_literal(source, *arm) for arm in arms):
                 continue
             is_of_vectors = any(kind is not None and kind.is_vector and _is_object(kind) for kind in kinds)
-            is_made = any(_is_object_made(source, *arm) for arm in arms)
+            is_made = any(is_object_made(source, *arm) for arm in arms)
             if any(kind is not None and kind.base == "bfloat" for kind in kinds):
                 is_made = is_made or any(_is_bfloat_made(source, *arm) for arm in arms)
             if is_of_vectors or is_made or _lie_apart(source, *arms) or _are_apart(kinds):
@@ -122,7 +122,7 @@ def _is_literal(source: Source, start: int, end: int) -> bool:
     return source.kind(start) in (NUMBER, STRING) or source.text(start) in ("nullptr", "NULL")
 
 
-def _is_object_made(source: Source, start: int, end: int) -> bool:
+def is_object_made(source: Source, start: int, end: int) -> bool:
     """Whether an arm, of a type that cannot be told, is certainly a value: a call, a construction or arithmetic."""
     opening = start
     while opening < end and source.text(opening) not in (*OPENING, "<"):
@@ -132,7 +132,7 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
     if opening == start and source.text(start) == "(":
         inside = source.close(start)
         if inside == end - 1:
-            return _is_object_made(source, start + 1, inside)
+            return is_object_made(source, start + 1, inside)
         return source.text(inside + 1) in _ARITHMETIC
     name = source.text(opening - 1)
     if opening == start or source.kind(opening - 1) != IDENTIFIER:

@@ -20,6 +20,8 @@ OBJECT = -1
 """The position of the object that a function is a member of."""
 _MOST = 3
 """Each of so many references may be to a temporary object."""
+# Objects in no address space that has a name are temporary, or referred to by functions that only compute.
+_TEMPORARY, _UNNAMED = ("&&",), ("const", "&")
 _OF_REFERENCES = frozenset({"const", "thread", "&"})
 
 
@@ -41,6 +43,7 @@ def functions_of_temporaries(
             continue
         kinds = dict(enumerate(split_commas(tokens[opening + 1 : matching(tokens, opening)])))
         given = {at for at in kept[opening] if at in kinds and references.gives_address(*defined, kinds[at])}
+        given |= {OBJECT} if references.gives_addresses(*defined[:2]) else set()
         # Classes of one name in several namespaces have declarations that look the same.
         declared = [_declaration(tokens, at) for at in prototypes.get(opening, ())]
         for start, first, end in declared or [defined]:
@@ -57,12 +60,15 @@ def functions_of_temporaries(
                 continue
             known.add(alike)
             returned = {token.text for token in tokens[start:name]}
+            gives_constant = {"const", "&"} <= returned and not returned & {"*", "auto"}
             owner = around[-1][1] if around and not returned & {"static", "friend"} else None
             for count in range(1, len(positions) + 1):
                 for chosen in combinations(positions, count):
                     gives_value = not given.isdisjoint(chosen)
-                    if not gives_value or ("&" in returned and not returned & {"*", "auto"}):
-                        yield end, _function(tokens, start, first, chosen, owner, gives_value)
+                    forms = (_TEMPORARY, _UNNAMED) if not gives_value or gives_constant else ()
+                    has_one_form = chosen == (OBJECT,) or _is_assignment(tokens, name)
+                    for form in forms[:1] if has_one_form else forms:
+                        yield end, _function(tokens, start, first, chosen, owner, gives_value, form)
 
 
 def with_objects(
@@ -74,18 +80,24 @@ def with_objects(
         return kept
     tokens = program.tokens
     found = {opening: list(positions) for opening, positions in kept.items()}
-    references = KeptReferences(program)
-    for _, start, opening, _ in program.member_heads:
-        if matching(tokens, opening) + 1 in places and not references.gives_addresses(start, opening):
+    for _, _, opening, _ in program.member_heads:
+        if matching(tokens, opening) + 1 in places:
             found.setdefault(opening, []).append(OBJECT)
     return found
 
 
 def _function(
-    tokens: Sequence[Token], start: int, opening: int, chosen: Sequence[int], owner: str | None, gives_value: bool
+    tokens: Sequence[Token],
+    start: int,
+    opening: int,
+    chosen: Sequence[int],
+    owner: str | None,
+    gives_value: bool,
+    form: Sequence[str],
 ) -> list[Token]:
     """The function that takes temporary objects at the positions ``chosen``, and gives the value of what the other one
-    refers to if that is one of these. ``owner`` is the class of which it is a member, if it has an object."""
+    refers to if that is one of these. ``owner`` is the class of which it is a member, if it has an object, and ``form``
+    what stands behind the types of what it takes."""
     place, name, closing = tokens[opening], _name(tokens, opening), matching(tokens, opening)
     parameters: list[Token] = []
     named: list[Token] = []
@@ -94,7 +106,7 @@ def _function(
     if gives_value:
         head = [token for token in head if token.text not in _OF_REFERENCES]
     # A class with such an assignment for its own objects would not be copied any more.
-    is_assignment = tokens[name].text == "operator" and tokens[name + 1].text == "="
+    is_assignment = _is_assignment(tokens, name)
     for position, parameter in enumerate(split_commas(tokens[opening + 1 : closing])):
         last = _named(parameter)
         if position in chosen:
@@ -104,7 +116,7 @@ def _function(
             if is_assignment:
                 head = [*made_at(place, OF_ANOTHER, "("), *kind, *made_at(place, ")"), *head]
                 kind = made_at(place, "A")
-            parameters += [*kind, *made_at(place, "&&"), last, *made_at(place, ",")]
+            parameters += [*kind, *made_at(place, *(_TEMPORARY if is_assignment else form)), last, *made_at(place, ",")]
             arguments += [*own, *made_at(place, ",")]
         else:
             parameters += [*parameter, *made_at(place, ",")]
@@ -141,6 +153,10 @@ def _name(tokens: Sequence[Token], opening: int) -> int:
     """Where the name of the function begins whose parameters begin at ``opening``."""
     operator = operator_before(tokens, opening)
     return opening - 1 if operator is None else operator
+
+
+def _is_assignment(tokens: Sequence[Token], name: int) -> bool:
+    return tokens[name].text == "operator" and tokens[name + 1].text == "="
 
 
 def _named(parameter: Sequence[Token]) -> Token:

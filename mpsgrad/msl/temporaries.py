@@ -116,7 +116,7 @@ class _Opener:
             for at in self._declared(opening):
                 behind = _qualifiers(tokens, matching(tokens, at) + 1)
                 yield from (id(token) for token in behind if token.text == "thread")
-        elif qualifiers == {"thread"} and not self._kept.gives_addresses(start, opening):
+        elif qualifiers == {"thread"}:
             self.kept.setdefault(opening, []).append(OBJECT)
 
     def _of_arguments(self, head: _Head) -> Iterator[int]:

@@ -18,6 +18,7 @@ from mpsgrad.msl.choices import Choice, alternatives, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, is_operand
 from mpsgrad.msl.float_conversions import changes, conversions
+from mpsgrad.msl.lasting_temporaries import lasting_temporaries
 from mpsgrad.msl.library_marks import (
     ARM,
     ARM_OF_BFLOAT,
@@ -90,6 +91,8 @@ class VectorForms:
             self._make_unions_assignable()
         else:
             self.unnamed_spaces, kept = open_to_temporaries(program)
+            if not is_own:
+                self._keep_temporaries()
             private = backend.address_spaces["thread"]
             unqualified = set(behind_unqualified_members(program))
             for place in unqualified:
@@ -111,6 +114,13 @@ class VectorForms:
             self.put_before(self._tokens[end], ")")
         for start, operator, end, name in changed:
             self._convert_change(start, operator, end, name)
+
+    def _keep_temporaries(self) -> None:
+        """Makes objects of the references that temporary ones are kept by."""
+        tokens = self._tokens
+        for space, mark in lasting_temporaries(self._source()):
+            self.unnamed_spaces |= {id(tokens[space])}
+            tokens[mark].text = ""
 
     def _convert_change(self, start: int, operator: int, end: int, name: str) -> None:
         """Writes ``x += value`` as ``x = x + value`` with an integer made of the sum."""

@@ -104,6 +104,27 @@ template <typename T> struct Of { static T made(float v) { return T(v); } };
 const thread C& most(const thread C& x, const thread C& y) { return y.v < x.v ? x : y; }
 """
 
+VECTORS = """struct V {
+    float x, y;
+    thread V& operator+=(const thread V& o) thread { x += o.x; y += o.y; return *this; }
+    const thread float& at(int k) const thread { return k ? y : x; }
+};
+V operator+(const thread V& a, const thread V& b) { V r = a; r += b; return r; }
+V operator-(const thread V& a) { return V{-a.x, -a.y}; }
+V operator-(const thread V& a, const thread V& b) { return a + -b; }
+V of(float x) { return V{x, 2 * x}; }
+template <typename T> struct Held { T v; static Held of(T v) { return Held{v}; } };
+"""
+
+CHAINS = {
+    "operators by operators that write": (
+        "V a = of(1), b = of(3); a += b += V{1, 1}; a += a - b - of(2); y[0] = 10 * a.x + b.y;", 47),
+    "parts of temporary objects": ("V a = of(1); y[0] = (a + of(3)).at(1) + of(5).at(0) + (a += a).at(1);", 17),
+    "references that keep temporary objects": (
+        "const thread V& a = of(1); thread const Held<V>& h = Held<V>::of(a + of(2)); const thread float& n = 10;"
+        "V b = of(7); const thread V& c = b; b.x = 8; y[0] = a.y + h.v.at(0) + n + c.x;", 23),
+}  # fmt: skip
+
 TEMPORARY = {
     "operators that write": (
         "C a(10), b(1); a -= copied(b); a -= 1; (a -= C(0.5f)).set(a.v + 3); a -= b; y[0] = a.v;", 6),
@@ -123,7 +144,8 @@ TEMPORARY = {
 }  # fmt: skip
 
 CASES = {
-    **GIVEN, **WRITTEN, **READ, **{case: (CLASS, body, expected) for case, (body, expected) in TEMPORARY.items()}
+    **GIVEN, **WRITTEN, **READ, **{case: (CLASS, body, expected) for case, (body, expected) in TEMPORARY.items()},
+    **{case: (VECTORS, body, expected) for case, (body, expected) in CHAINS.items()},
 }  # fmt: skip
 
 
