@@ -21,11 +21,9 @@ def _is_pointer(member: Sequence[Token]) -> bool:
 
 
 class PointerMembers:
-    """The members of a program's types that are pointers, those in members and base classes included; of other kinds of
-    members, for which ``is_wanted`` tells."""
+    """The members of a program's types that are pointers, or others, those in members and base classes included."""
 
-    def __init__(self, tokens: Sequence[Token], is_wanted: Callable[[Sequence[Token]], bool] = _is_pointer) -> None:
-        self._is_wanted = is_wanted
+    def __init__(self, tokens: Sequence[Token]) -> None:
         self._declared = _classes(tokens)
         for each in type_names(_outside_functions(tokens)):
             if not each.defines_class:
@@ -35,8 +33,11 @@ class PointerMembers:
         """Whether an object whose type is written with the tokens ``kind`` holds pointers."""
         return any(token.text == "*" for token in kind) or bool(self.of(kind))
 
-    def of(self, kind: Iterable[Token]) -> list[list[Token]]:
-        """The declarations of all that are in an object whose type is written with the tokens ``kind``."""
+    def of(
+        self, kind: Iterable[Token], is_wanted: Callable[[Sequence[Token]], bool] = _is_pointer
+    ) -> list[list[Token]]:
+        """The declarations of all that are in an object whose type is written with the tokens ``kind``; of other kinds
+        of members, for which ``is_wanted`` tells."""
         found: list[list[Token]] = []
         seen: set[str] = set()
         todo = [token.text for token in kind]
@@ -46,7 +47,7 @@ class PointerMembers:
                 continue
             seen.add(name)
             for member in self._declared.get(name, ()):
-                if self._is_wanted(member):
+                if is_wanted(member):
                     found.append(member)
                 else:
                     todo += [token.text for token in member]

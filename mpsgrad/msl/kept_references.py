@@ -3,7 +3,7 @@ refer to, or may write to that meanwhile, so that a copy in their place would be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.argument_buffers import PointerMembers
@@ -26,14 +26,16 @@ _OPERANDS = (IDENTIFIER, NUMBER)
 
 
 class KeptReferences:
-    """Which parameters of a program's functions these are."""
+    """Which parameters of a program's functions these are. ``positions`` has those that no temporary object can be
+    given to, by the brackets that open the parameters; ``prototypes`` are the declarations of functions."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, prototypes: Mapping[int, Sequence[int]]) -> None:
+        self.positions: dict[int, list[int]] = {}
+        self.prototypes = prototypes
         self._tokens = tokens = program.tokens
         self._program = program
         self._bases = _base_classes(tokens)
-        self._leading = PointerMembers(tokens, _leads_to_thread)
-        self._writing = PointerMembers(tokens, _writes_to_thread)
+        self._members = PointerMembers(tokens)
         self._bodies = list(bodies_of_classes(tokens))
         self._captures = any(
             tokens[index].text == "[" and _captures_references(tokens, index) for index in range(1, len(tokens))
@@ -58,7 +60,7 @@ class KeptReferences:
         tokens = self._tokens
         around = [name for first, last, name in self._bodies if first < opening < last]
         owner = around[-1] if around else class_of(tokens, opening, {name for _, _, name in self._bodies})
-        if owner is not None and self._writing.of(made_at(tokens[opening], owner)):
+        if owner is not None and self._members.of(made_at(tokens[opening], owner), _writes_to_thread):
             return True
         if not self._captures:
             return False
@@ -68,7 +70,7 @@ class KeptReferences:
 
     def may_write(self, parameter: Sequence[Token]) -> bool:
         """Whether ``thread`` objects can be written to through pointers or references in a parameter's object."""
-        return bool(self._writing.of(parameter))
+        return bool(self._members.of(parameter, _writes_to_thread))
 
     def gives_address(self, start: int, opening: int, end: int, reference: Sequence[Token]) -> bool:
         """Whether a function gives or keeps an address of what its parameter ``reference`` refers to, or compares
@@ -87,13 +89,13 @@ class KeptReferences:
         """Whether what a function returns or constructs may lead to ``thread`` objects."""
         tokens = self._tokens
         if opening in self._program.constructors:
-            return bool(self._leading.of([tokens[opening - 1]]))
+            return bool(self._members.of([tokens[opening - 1]], _leads_to_thread))
         kind = self._returned(start, opening)
         words = {token.text for token in kind}
         if "auto" in words:
             return True
         leads = _MARKS & words and (not SHARED_SPACES & words or "thread" in words)
-        return bool(leads or self._leading.of(kind))
+        return bool(leads or self._members.of(kind, _leads_to_thread))
 
     def _returned(self, start: int, opening: int) -> list[Token]:
         """The type that a function returns."""
@@ -166,12 +168,13 @@ class KeptReferences:
             return tokens[first].text == "{"
         if built_in(called.text) is not None or called.text in ("if", "while", "for", "switch"):
             return False
-        return called.text in self._giving or bool(self._leading.of([called])) or called.text in self._pointers
+        keeps = called.text in self._giving or called.text in self._pointers
+        return keeps or bool(self._members.of([called], _leads_to_thread))
 
     def _is_returned(self, index: int, start: int, opening: int) -> bool:
         tokens = self._tokens
         kind = self._returned(start, opening)
-        if all(token.text != "&" for each in (kind, *self._leading.of(kind)) for token in each):
+        if all(token.text != "&" for each in (kind, *self._members.of(kind, _leads_to_thread)) for token in each):
             return False
         statement = index
         while tokens[statement - 1].text not in (";", "{", "}"):

@@ -3,7 +3,7 @@ OpenCL these take objects that have a name. So each of them gives the temporary 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
 from mpsgrad.msl.analysis.types import built_in
@@ -13,7 +13,7 @@ from mpsgrad.msl.kept_references import KeptReferences
 from mpsgrad.msl.library_marks import OF_ANOTHER
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.prototypes import bodies_of_classes, prototypes_of
+from mpsgrad.msl.prototypes import bodies_of_classes
 from mpsgrad.msl.tokens import IDENTIFIER, Token, made_at, matching, split_commas
 
 OBJECT = -1
@@ -25,15 +25,11 @@ _TEMPORARY, _UNNAMED = ("&&",), ("const", "&")
 _OF_REFERENCES = frozenset({"const", "thread", "&"})
 
 
-def functions_of_temporaries(
-    program: Program, kept: Mapping[int, Sequence[int]]
-) -> Iterator[tuple[int, list[Token]]]:
-    """These functions, and where they are to stand; ``kept`` has the positions of such references, by the brackets that
-    open the parameters of a function."""
-    tokens = program.tokens
+def functions_of_temporaries(program: Program, references: KeptReferences) -> Iterator[tuple[int, list[Token]]]:
+    """These functions, and where they are to stand."""
+    tokens, kept = program.tokens, references.positions
     if not kept:
         return
-    prototypes, references = prototypes_of(program), KeptReferences(program)
     classes, namespaces = list(bodies_of_classes(tokens)), namespaces_of(tokens)
     heads = program.function_heads + [head[1:] for head in program.member_heads]
     known: set[tuple[object, ...]] = set()
@@ -45,7 +41,7 @@ def functions_of_temporaries(
         given = {at for at in kept[opening] if at in kinds and references.gives_address(*defined, kinds[at])}
         given |= {OBJECT} if references.gives_addresses(*defined[:2]) else set()
         # Classes of one name in several namespaces have declarations that look the same.
-        declared = [_declaration(tokens, at) for at in prototypes.get(opening, ())]
+        declared = [_declaration(tokens, at) for at in references.prototypes.get(opening, ())]
         for start, first, end in declared or [defined]:
             around = [(brace, owner) for brace, last, owner in classes if brace < first < last]
             scope = [brace for brace, last, _ in namespaces if brace < first < last]
@@ -71,19 +67,11 @@ def functions_of_temporaries(
                         yield end, _function(tokens, start, first, chosen, owner, gives_value, form)
 
 
-def with_objects(
-    program: Program, kept: Mapping[int, Sequence[int]], places: Collection[int]
-) -> Mapping[int, Sequence[int]]:
-    """``kept`` with the objects of members behind whose parameters, at ``places``, it is said that they are
-    ``thread``."""
-    if not places:
-        return kept
-    tokens = program.tokens
-    found = {opening: list(positions) for opening, positions in kept.items()}
-    for _, _, opening, _ in program.member_heads:
-        if matching(tokens, opening) + 1 in places:
-            found.setdefault(opening, []).append(OBJECT)
-    return found
+def keep_objects(program: Program, references: KeptReferences, places: Collection[int]) -> None:
+    """Adds the objects of members behind whose parameters, at ``places``, it is said that they are ``thread``."""
+    for _, _, opening, _ in program.member_heads if places else ():
+        if matching(program.tokens, opening) + 1 in places:
+            references.positions.setdefault(opening, []).append(OBJECT)
 
 
 def _function(

@@ -26,10 +26,9 @@ _SPACES = frozenset(ADDRESS_SPACES)
 _Head = tuple[int | None, int, int, int]
 
 
-def open_to_temporaries(program: Program) -> tuple[frozenset[int], Mapping[int, Sequence[int]]]:
+def open_to_temporaries(program: Program) -> tuple[frozenset[int], KeptReferences]:
     """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped, and
-    the positions of constant references that stay, by the brackets that open the parameters of a function; ``OBJECT``
-    is that of the object whose member it is."""
+    the references that stay."""
     opener = _Opener(program)
     return opener.unnamed(), opener.kept
 
@@ -49,7 +48,7 @@ class _Opener:
         self._prototypes = prototypes_of(program)
         self._specialisations = _specialisations_of(program)
         self._closed_members = _closed_members(program)
-        self._kept = KeptReferences(program)
+        self.kept = KeptReferences(program, self._prototypes)
         # Among conversions the one that is not opened would be the better match for any type.
         self._closed = {
             owner
@@ -80,7 +79,6 @@ class _Opener:
             and {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} == {"thread", "const"}
         }
         self._elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in self._heads]))
-        self.kept: dict[int, list[int]] = {}
         self._uses: dict[str, list[int]] = {name: [] for name in self._overloaded}
         for index, token in enumerate(tokens[:-1]):
             if token.kind == IDENTIFIER and token.text in self._uses:
@@ -117,7 +115,7 @@ class _Opener:
                 behind = _qualifiers(tokens, matching(tokens, at) + 1)
                 yield from (id(token) for token in behind if token.text == "thread")
         elif qualifiers == {"thread"}:
-            self.kept.setdefault(opening, []).append(OBJECT)
+            self.kept.positions.setdefault(opening, []).append(OBJECT)
 
     def _of_arguments(self, head: _Head) -> Iterator[int]:
         """The ``thread`` of constant references to temporary objects; those that become values lose the ``&``."""
@@ -133,12 +131,12 @@ class _Opener:
         for position, reference in enumerate(declared[0]):
             if not _is_constant_reference(reference):
                 continue
-            is_kept = keeps_all or self._kept.gives_address(start, opening, end, reference)
-            is_kept = is_kept or (self._kept.is_base(reference) and opening not in self._opened)
-            is_kept = is_kept or self._kept.may_be_written_meanwhile(opening, end)
+            is_kept = keeps_all or self.kept.gives_address(start, opening, end, reference)
+            is_kept = is_kept or (self.kept.is_base(reference) and opening not in self._opened)
+            is_kept = is_kept or self.kept.may_be_written_meanwhile(opening, end)
             is_number = _is_read_as_number(tokens, reference, _body(tokens, opening), end) if is_kept else False
             if is_kept and (not is_number or (name, position) in self._elsewhere):
-                self.kept.setdefault(opening, []).append(position)
+                self.kept.positions.setdefault(opening, []).append(position)
                 continue
             # From a reference without an address space the compiler would deduce a type with one.
             is_deduced = _names_parameter(tokens[start:opening], reference)
@@ -171,7 +169,7 @@ class _Opener:
             # Large objects are not copied for nothing.
             and self._is_given_temporaries(name, places)
         )
-        leaves_objects = all(_leaves_thread_objects(each) and not self._kept.may_write(each) for each in parameters)
+        leaves_objects = all(_leaves_thread_objects(each) and not self.kept.may_write(each) for each in parameters)
         return is_copy or is_writer or not is_alone or not leaves_objects
 
     def _is_given_temporaries(self, name: str, places: set[int]) -> bool:

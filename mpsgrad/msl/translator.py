@@ -498,12 +498,13 @@ class _Translator:
         """What is to stand in the place of parts of the program; of those that overlap the first counts."""
         rewrite = self._rewriter.rewrite
         pieces: list[Piece] = [(index, index, partial(rewrite, made)) for index, made in self._passed.structs]
-        if not self._backend.has_native_constructors:
-            for end, name in closed_to_temporaries(self._program, self._forms.kept_references):
+        kept = self._forms.kept_references
+        if kept is not None:
+            for end, name in closed_to_temporaries(self._program, kept.positions):
                 self._names.used.add(OF_TEMPORARIES)
                 text = f"{OF_TEMPORARIES}({self._names.spelling(name)})"
                 pieces.append((end, end, partial(list, [self._program.tokens[end - 1].replaced(text, IDENTIFIER)])))
-            for end, made in functions_of_temporaries(self._program, self._forms.kept_references):
+            for end, made in functions_of_temporaries(self._program, kept):
                 self._names.used.update({OF_ANOTHER} & {token.text for token in made})
                 pieces.append((end, end, partial(rewrite, made)))
         for kernel in self._program.kernels:

@@ -5,7 +5,7 @@ All of it is found before the program is rewritten, and noted by the tokens that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from mpsgrad.errors import with_article
@@ -18,6 +18,7 @@ from mpsgrad.msl.choices import Choice, alternatives, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, is_operand
 from mpsgrad.msl.float_conversions import changes, conversions
+from mpsgrad.msl.kept_references import KeptReferences
 from mpsgrad.msl.lasting_temporaries import lasting_temporaries
 from mpsgrad.msl.library_marks import (
     ARM,
@@ -32,7 +33,7 @@ from mpsgrad.msl.library_marks import (
     WHOLE_NUMBER,
 )
 from mpsgrad.msl.library_names import LibraryNames
-from mpsgrad.msl.named_temporaries import with_objects
+from mpsgrad.msl.named_temporaries import keep_objects
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.temporaries import behind_unqualified_members, calls_in_constructors, open_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, error, matching, split_commas
@@ -50,8 +51,7 @@ class VectorForms:
     By the identity of a token: ``before`` has what is to stand in front of it, ``converted`` the left side of a
     compound assignment that converts, ``arms`` the other arm of a choice where a scalar one converts to it,
     ``views_read`` the swizzles that mean their vectors where they are objects, and ``unnamed_spaces`` the address
-    spaces that are not to be written. ``kept_references`` are the positions of parameters, and of objects, that no
-    temporary object can be given to, by the brackets that open the parameters.
+    spaces that are not to be written. ``kept_references`` are those that no temporary object can be given to.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class VectorForms:
         self.converted: dict[int, tuple[int, int]] = {}
         self.arms: dict[int, tuple[int, int]] = {}
         self.unnamed_spaces: frozenset[int] = frozenset()
-        self.kept_references: Mapping[int, Sequence[int]] = {}
+        self.kept_references: KeptReferences | None = None
         self._analysed = analysed
         self._program = program
         self._tokens = program.tokens
@@ -90,14 +90,14 @@ class VectorForms:
         if backend.has_native_constructors:
             self._make_unions_assignable()
         else:
-            self.unnamed_spaces, kept = open_to_temporaries(program)
+            self.unnamed_spaces, self.kept_references = open_to_temporaries(program)
             if not is_own:
                 self._keep_temporaries()
             private = backend.address_spaces["thread"]
             unqualified = set(behind_unqualified_members(program))
             for place in unqualified:
                 self.put_before(program.tokens[place], f"{private} ")
-            self.kept_references = with_objects(program, kept, unqualified)
+            keep_objects(program, self.kept_references, unqualified)
             for place, name, is_this in calls_in_constructors(program):
                 self.put_before(program.tokens[place], f"(({private} {name}*)" + ("" if is_this else "this)->"))
                 if is_this:
