@@ -46,7 +46,7 @@ GIVEN = {
                                   "View v(s); s.b = 7; y[0] = v.p->b;", 7),
     "a constructor of a reference": (
         "template <typename T> struct View { const thread T& r; View(const thread T& s) : r(s) {} };",
-        "View<S> v(s); s.b = 7; y[0] = v.r.b;", 7),
+        "View<S> v(s); thread View<S>* p = &v; s.b = 7; y[0] = v.r.b + p->r.a - 1;", 7),
     "a comparison": (
         "bool f(const thread S& s, const thread S& t) { return &s == &t; }\n"
         "bool g(const thread S& s, const thread S* p) { return p != &s; }",
@@ -220,6 +220,11 @@ def test_references_are_to_the_objects_themselves(library: mg.KernelLibrary, cas
     y = np.zeros(1, np.float32)
     library.function(f"n{[*CASES].index(case)}::k")(1, y)
     assert y[0] == CASES[case][2]
+
+
+@pytest.mark.parametrize("case", ["a constructor of a reference", "an object", "members defined outside"])
+def test_checked_runs_find_nothing(library: mg.KernelLibrary, case: str) -> None:
+    assert not library.function(f"n{[*CASES].index(case)}::k").check(1, np.zeros(1, np.float32))
 
 
 def test_they_compile_for_cuda() -> None:

@@ -13,7 +13,7 @@ from mpsgrad.msl.backend import is_swizzle
 from mpsgrad.msl.edits import Edits
 from mpsgrad.msl.instrument.methods import gets_checks, has_followed_methods
 from mpsgrad.msl.instrument.own_variables import holder_of
-from mpsgrad.msl.instrument.scopes import Form, Meaning, Scopes, is_object_member
+from mpsgrad.msl.instrument.scopes import Form, Meaning, Scopes, is_object_member, is_reference_member
 from mpsgrad.msl.instrument.sites import OWN_NAMES, Site, Woven
 from mpsgrad.msl.instrument.tree import Node, TreeReader
 from mpsgrad.msl.library_marks import AT, RETURNED, WHEN, WHERE
@@ -109,6 +109,10 @@ class ExpressionWeaver:
         elif kind == "group":
             self._visit(node.parts[0], context, path)
         elif kind == "member":
+            if is_reference_member(self._source, node.text):
+                # What it refers to is no part of the object.
+                self._visit(node.parts[0], "designate")
+                return
             member = () if context in ("designate", "lend", "place", "address") else (node.text, *path)
             self._visit(node.parts[0], context, member)
         elif kind == "arrow":
@@ -186,6 +190,7 @@ class ExpressionWeaver:
         if context == "address":
             self._visit(pointer, "read")
             return
+        context = "designate" if is_reference_member(self._source, node.text) else context
         members = () if context in ("designate", "lend", "place") else (node.text, *path)
         site = self._site(node.start, node.end)
         self.edits.before(node.start, self._check("deref_mtl", context, members), "(")

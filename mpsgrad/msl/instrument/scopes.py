@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.instrument.methods import members_of, owner_of
 from mpsgrad.msl.program import SHARED_SPACES
@@ -46,12 +46,21 @@ def is_object_member(source: Source, name: str) -> bool:
 
 
 def _is_object_member(source: Source, name: str) -> bool:
-    bodies = [body for several in source.struct_bodies.values() for body in several]
-    return any(
-        form_of(source, source.words_before(variable.place, ":")) == "struct"
-        for variable in source.variables.get(name, ())
-        if any(start < variable.place < end for start, end, _ in bodies)
+    return any(form_of(source, source.words_before(each.place, ":")) == "struct" for each in _members(source, name))
+
+
+def is_reference_member(source: Source, name: str) -> bool:
+    """Whether a class of the program has a member of this name that is a reference."""
+    return source.keep(
+        (is_reference_member, name), lambda: any(each.is_reference for each in _members(source, name))
     )
+
+
+def _members(source: Source, name: str) -> Iterator[Variable]:
+    bodies = [body for several in source.struct_bodies.values() for body in several]
+    for variable in source.variables.get(name, ()):
+        if any(start < variable.place < end for start, end, _ in bodies):
+            yield variable
 
 
 class Scopes:
