@@ -98,8 +98,8 @@ FEWEST_RESULTS_ALONG, MOST_TERMS_ALONG = 1 << 14, 256
 """Of a GPU: so many indices, of no more terms each that no vector fits, are found by a thread each. A simdgroup would
 wait for a few terms of one after the other."""
 FEWEST_RESULTS_OF_TEAMS = 1 << 14
-"""Of a GPU: so many results that no pairs fit are made by teams of lanes; of fewer each has a simdgroup. Measured on an
-H200."""
+"""Of a GPU: teams of lanes make several of so many results at once that no vectors fit; of fewer they make one each.
+Measured on an H200."""
 MOST_RESULTS_OF_RUNS = 64
 """Of a GPU: long runs that become so few results are taken as rows, too, of which vectors are added up."""
 BYTES_OF_A_FOLD, BYTES_OF_THE_FOLD = 256, 1024
@@ -268,17 +268,17 @@ def _across_in_teams(
     run, x, y, z, *_ = axes
     results = x.extent * y.extent * z.extent
     if is_even(axes, views[:-1], vector):
-        loads = run.extent // vector
+        loads, walk = run.extent // vector, "vectors"
         team = min(_power_of_two(loads), LARGEST_TEAM)
-        at_once = 1 if loads >= team * RESULTS_OF_A_TEAM else RESULTS_OF_A_TEAM
-        walk = "vectors"
-    else:
+        has_one = loads >= team * RESULTS_OF_A_TEAM
+    elif may_have_parts:
         has_pairs = is_even(axes, views[:-1], 2)
-        if not may_have_parts or (not has_pairs and results < FEWEST_RESULTS_OF_TEAMS):
-            return None
-        loads = run.extent // 2 if has_pairs else run.extent
+        loads, walk = (run.extent // 2, "pairs") if has_pairs else (run.extent, "elements")
         team = min(_power_of_two(-(-loads // LOADS_OF_LANE)), LARGEST_TEAM)
-        at_once, walk = RESULTS_OF_A_TEAM, "pairs" if has_pairs else "elements"
+        has_one = results < FEWEST_RESULTS_OF_TEAMS
+    else:
+        return None
+    at_once = 1 if has_one else RESULTS_OF_A_TEAM
     threads = THREADS * -(-results // (THREADS // team * at_once))
     return _pass(f"across_by_{walk}", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, 1, team, at_once))
 
@@ -336,10 +336,10 @@ def _along_in_tiles(
     widths = (vector, 4, 2) if may_chunk and takes_fours else (vector, 2)
     width = next((count for count in widths if is_even(axes, views[:-1], count)), 1)
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
-    in_a_row, are_lines = run.extent // width, width >= 4 and _follow_each_other(run, inner)
+    in_a_row, follow = run.extent // width, _follow_each_other(run, inner)
     is_single = may_chunk and not leaves_parts and _has_single_source(names)
     count = in_a_row * rows
-    lines = _in_lines(names, views, axes, vector, width) if are_lines and is_single else None
+    lines = _in_lines(names, views, axes, vector, width) if width >= 4 and follow and is_single else None
     if lines is not None:
         return lines, 1
     wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
@@ -361,7 +361,7 @@ def _along_in_tiles(
     useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
     shares_rows = width == 1 and not are_few and loops >= FEWEST_SHARED_ROWS
     side_by_side = narrow if makes_narrow else min(wide, TILE_OF_SHARED_ROWS) if shares_rows else wide
-    if makes_chunks and are_lines and run.extent < FEW_VECTORS * vector:
+    if makes_chunks and follow and run.extent < FEW_VECTORS * vector:
         side_by_side = min(side_by_side, in_a_row)
     elif 2 < width < vector and (makes_chunks or count < FEWEST_FOURS):
         return _along_in_tiles(names, views, axes, vector, may_chunk, leaves_parts, takes_fours=False)

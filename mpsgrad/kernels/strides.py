@@ -32,9 +32,9 @@ FEWEST_OF_LONG_ROW = 256
 """On CPUs: rows that are reduced have so many elements if each is taken on its own."""
 SHORT_RUN, MEDIUM_RUN = 8, 128
 """On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
-ROWS_AT_ONCE, SINGLE_ROWS_AT_ONCE = 4, 8
-"""Of a threadgroup of a GPU that adds up rows: what a lane has on the way at a time, and of single elements while there
-are as many."""
+ROWS_AT_ONCE, MORE_ROWS_AT_ONCE = 4, 8
+"""Of a threadgroup of a GPU that adds up rows: what a lane has on the way at a time, and of single elements and pairs
+while there are as many."""
 FEWEST_ELEMENTS_OF_FLAT = 1 << 18
 """Of a GPU: of fewer a thread takes one at a time, so that more of them are on their way."""
 ELEMENTS_OF_BLOCK = 1024
@@ -86,7 +86,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
         (*STRUCTS, *parameters),
         {
             "threads": THREADS,
-            "walks": ("element", "element4", "flat4", "flat4_and_rest"),
+            "walks": ("element", "element4", "flat", "flat_and_rest"),
             "by_vectors": True,
             "by_eights": False,
             "eights_of_sums": EIGHTS_OF_SUMS,
@@ -94,7 +94,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "most_in_order": MOST_IN_ORDER,
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "rows_at_once": ROWS_AT_ONCE,
-            "single_rows_at_once": SINGLE_ROWS_AT_ONCE,
+            "more_rows_at_once": MORE_ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN,
             "elements_of_block": ELEMENTS_OF_BLOCK,
             "threadgroups_of_cluster": 1,
@@ -238,8 +238,8 @@ def elementwise(
         if are_many and rows == 1 and is_even((_whole(run, vector), *axes[1:]), views, vector):
             length = threads = -(-run.extent // vector)
             walk = f"element{vector}_and_rest"
-        elif are_many and _are_flat(axes[:4], views, results):
-            walk, threads = "flat4_and_rest" if threads % 4 else "flat4", -(-threads // 4)
+        elif are_many and _are_flat(axes[:4], views, results, vector):
+            walk, threads = "flat_and_rest" if threads % vector else "flat", -(-threads // vector)
     parameters = strides_of(names, views, axes)
     parameters["extents"] = extents_of((run, x, y, z), parts, length)
     return Work(walk, threads, parameters, exceeds_caches)
@@ -310,8 +310,8 @@ def is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
     return True
 
 
-def _are_flat(axes: Sequence[Axis], views: Sequence[View], results: int) -> bool:
-    """Whether the elements of each of the last ``results`` operands follow each other, from a vector of four on, and
+def _are_flat(axes: Sequence[Axis], views: Sequence[View], results: int, vector: int) -> bool:
+    """Whether the elements of each of the last ``results`` operands follow each other, from a whole vector on, and
     those of the others do in a run, or are one and the same."""
     if any(step not in (0, 1) for step in axes[0].strides):
         return False
@@ -321,7 +321,7 @@ def _are_flat(axes: Sequence[Axis], views: Sequence[View], results: int) -> bool
             if axis.extent > 1 and axis.strides[k] != step:
                 return False
             step *= axis.extent
-    return all(view.offset % 4 == 0 for view in views[-results:])
+    return all(view.offset % vector == 0 for view in views[-results:])
 
 
 def elementwise_on(
