@@ -257,7 +257,7 @@ DISJOINT_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
-ROW_WIDTHS, MOST_FEW_THREADS = range(4, 9), 1 << 17
+ROW_WIDTHS, MOST_FEW_THREADS = range(2, 9), 1 << 17
 """So few threads of a GPU have all taps of a row of so many on their way together; more hide that they wait, and take
 longer with the registers that it needs. Measured on an H200."""
 FEW_THREADS_FAMILY = ShaderFamily(
