@@ -122,6 +122,17 @@ _IN_PLACE = [
     ),
 ]
 """Functions that give a divisor of which a compiler knows nothing."""
+_OF_THREAD = [
+    "template <typename T> constexpr inline T of_thread_mtl(T value) { return value; }\n",
+    "#define OF_THREAD_MTL(type, bits) constexpr inline type of_thread_mtl(type value) { \\\n",
+    "  if (__builtin_is_constant_evaluated()) return value; \\\n",
+    "  return as_##type((bits)(as_##bits(value) | (bits)(never_mtl() ? get_global_id(0) : 0))); }\n",
+    *(
+        f"OF_THREAD_MTL({element}, {'uint' if element == 'float' else 'ushort' if element == 'half' else element})\n"
+        for element in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float")
+    ),
+]
+"""Functions that give a number of which a compiler takes it that each thread may have another."""
 
 # What the names of swizzles begin with, the type of the vectors, and that of their elements.
 _CLASS_VECTORS = (
@@ -171,6 +182,7 @@ class OpenCLBackend(Backend):
             lines.append("constexpr inline bool apart_mtl(bool condition) {\n")
             lines.append("  return condition != (!__builtin_is_constant_evaluated() && get_work_dim() == 0);\n}\n")
             lines += _IN_PLACE
+            lines += _OF_THREAD
         for width in (2, 3, 4):
             for name, vector, element in _CLASS_VECTORS:
                 if element == "bfloat" and "bfloat" not in library_names:

@@ -60,6 +60,7 @@ from mpsgrad.msl.vector_specialisations import specialise_for_vectors
 from mpsgrad.msl.versions import DEFAULT, RECURSION, TENSORS, later_names, refuse_newer, version_of, without_coherence
 
 if TYPE_CHECKING:
+    from mpsgrad.msl.analysis.chosen_elements import ChosenElements, Step
     from mpsgrad.msl.analysis.detours import Condition, Detour
     from mpsgrad.msl.analysis.exits import Exits
     from mpsgrad.msl.analysis.guards import Guard
@@ -71,6 +72,7 @@ _NEVER = "if (never_mtl())"
 _PASSED_BY = f"{_NEVER} {{}} else"
 _KEPT = "kept_value_mtl"
 _FIRST, _STEPS = "first_mtl", "steps_mtl"
+_OF_THREAD = "of_thread_mtl"
 
 _TARGETS = ("cuda", "opencl")
 
@@ -184,8 +186,8 @@ def _backend(target: Target) -> Backend:
 class _Guidance(NamedTuple):
     """What begins the loops that are not to be unrolled; the short ways that choices need; conditions to keep apart;
     what leads out of loops and has to stay in them; the indices of neighbouring threads; those that none of the threads
-    may have found, and divisors; the conditions of what stands there once more without them; and the names of kernels
-    that add up. ``analysed`` is the program that they were found in."""
+    may have found, and divisors; the conditions of what stands there once more without them; the names of kernels that
+    add up; and elements of vectors that threads choose. ``analysed`` is the program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
@@ -196,6 +198,7 @@ class _Guidance(NamedTuple):
     divisors: Sequence[Span] = ()
     guards: Sequence[Guard] = ()
     adding: Sequence[Token] = ()
+    chosen: ChosenElements | None = None
     analysed: Source | None = None
 
     def put_into(self, forms: VectorForms, backend: Backend, spelling: Callable[[str], str]) -> None:
@@ -228,6 +231,29 @@ class _Guidance(NamedTuple):
         for first, _, name in self.conditions:
             if name is None:
                 forms.put_before(first, "apart_mtl((bool)(")
+        if self.chosen is not None:
+            for first, behind in self.chosen.assigned:
+                forms.put_before(first, f"{_OF_THREAD}(")
+                forms.put_before(behind, ")")
+            for first, behind in self.chosen.indices:
+                forms.put_before(first, "(int)(")
+                forms.put_before(behind, ")")
+            for step in self.chosen.stepped:
+                self._add_for_each_thread(step, forms)
+
+    @staticmethod
+    def _add_for_each_thread(step: Step, forms: VectorForms) -> None:
+        """Writes ``v[i]++`` as what assigns another sum."""
+        sign = step.sign.text[0]
+        added = f"{sign}= {_OF_THREAD}(1))"
+        if step.is_prefix:
+            step.sign.text = "(void)0,"
+            forms.put_before(step.sign, "(")
+            forms.put_before(step.behind, added)
+        else:
+            step.sign.text = added
+            forms.put_before(step.element.first, f"({step.type})((" if step.type else "((")
+            forms.put_before(step.behind, f" {'-' if sign == '+' else '+'} 1)")
 
     @staticmethod
     def _show_neighbours(
@@ -348,6 +374,7 @@ def _with_conditions_that_ask(analysed: Source) -> Source:
 
 def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidance:
     """All that, of a program that runs."""
+    from mpsgrad.msl.analysis.chosen_elements import chosen_elements
     from mpsgrad.msl.analysis.detours import conditions_to_keep_apart, detours_of, loops_around_choices
     from mpsgrad.msl.analysis.divisors import divisors_of
     from mpsgrad.msl.analysis.elements import indices_of_elements
@@ -370,6 +397,7 @@ def _guidance_of(analysed: Source, backend: Backend, launch: Launch) -> _Guidanc
         list(divisors_of(analysed)) if backend.guards_flow else (),
         [_beside(guard, conditions) for guard in guards],
         kernels_that_add(analysed) if backend.knows_wide_rows and launch == "row" else (),
+        chosen_elements(analysed) if backend.guards_flow else None,
         analysed,
     )
 
