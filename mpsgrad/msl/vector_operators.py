@@ -22,6 +22,8 @@ CONVERT = "convert_operand"
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "&", "|", "^"})
 _ASSIGNMENTS = frozenset({"+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="})
+_STEPS = frozenset({"++", "--"})
+_WRITES = frozenset({"=", "<<=", ">>=", *_ASSIGNMENTS, *_STEPS})
 _BOUNDARIES = frozenset({";", "{", "}", ",", "=", "<<=", ">>=", *_ASSIGNMENTS})
 _STATEMENT_WORDS = frozenset({"return", "case", "else", "do", "throw", "goto", "sizeof", "operator", "template"})
 _CONDITIONS = frozenset({"if", "for", "while", "switch"})
@@ -233,6 +235,8 @@ class VectorOperators:
                 if start - 1 in self._brackets:
                     start = self._brackets[start - 1] - 1
                     continue
+                if source.text(start - 1) == ")" and source.text(source.close(start - 1) - 1) in _CONDITIONS:
+                    break
                 if is_subscript or source.kind(start - 1) == IDENTIFIER or source.text(start - 1) in (")", "]"):
                     start -= 1
                     continue
@@ -265,7 +269,29 @@ class VectorOperators:
             index = source.close(index) + 1 if source.close(index) > index else index + 1
         return index
 
+    def _is_place(self, question: int, end: int) -> bool:
+        """Whether the choice at ``question`` that ends at ``end`` is written, or stands for a reference or an address.
+
+        Its arms are of one type then, and stay what they are.
+        """
+        source = self._source
+        start = self._extent(question)[0]
+        if source.text(start - 1) == "=" and source.text(start - 3) == "&":
+            return True
+        while source.text(end) == ")":
+            before = source.close(end) - 1
+            if source.text(end + 1) in _WRITES or source.text(before) in _STEPS:
+                return True
+            if source.text(before) == "&" and not self._is_binary(before):
+                return True
+            if source.text(before) != "(":
+                return False
+            end += 1
+        return False
+
     def _note_choice(self, yes: Type | None, first: Range, no: Type | None, second: Range) -> None:
+        if self._is_place(first[0] - 1, second[1]):
+            return
         for other, scalar, place, others in ((yes, no, second, first), (no, yes, first, second)):
             if scalar is None or not scalar.is_scalar:
                 continue

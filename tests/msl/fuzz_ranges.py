@@ -134,6 +134,12 @@ def binary(operator: str, left: Typed, right: Typed) -> Typed | None:
             return None
     else:
         base = common(left.base, right.base)
+    if width == 1 and "half" in (left.base, right.base):
+        # Compilers choose among operators where an enumerator stands, and know none of halves.
+        left, right = (
+            replace(each, text=f"+{each.inner}", is_part=False, level=PREFIX) if each.is_part else each
+            for each in (left, right)
+        )
     level = LEVELS[operator]
     text = f"{left.operand(level)} {operator} {right.operand(level - 1)}"
     a, b = implicit(left, base), implicit(right, base)

@@ -70,6 +70,12 @@ ROWS = [
     ("auto h = half2(1) * 1.5; auto g = h + 1; out[i] = g.x + sizeof(g);", 6.5),
     ("constexpr int n = 2 * 3 < 7 ? 2 : 9; float t[n * 2]; out[i] = sizeof(t) / sizeof(float) + (n << 1);", 8),
     ("uint2 g = uint2(3, 4); uint k = g.x * 4 + g.y; half w = half(k) * 0.5; out[i] = k + w;", 24),
+    ("int2 v = (int2(1, 2) | FIVE) + FIVE; uchar2 u = uchar2(2) * FIVE; bool2 b = v == FIVE; out[i] = v.x + 10 * v.y + 100 * u.x + 10000 * b.x;", 10 + 120 + 1000),
+    ("half2 h = 1; thread half2* p = &h; if (i < 9) (*p) *= 2.5; for (int k = 0; k < 2; k++) (*p) -= 0.5; out[i] = h.x;", 1.5),
+    # Choices that are written, whose arms may be vectors for all that is known of one of them.
+    ("uchar2 c = 1; auto m = made(1u); thread auto* p = &m; (i > 9 ? m.v : p->w) = 7u; (i < 9 ? p->w : p->v) += 2u; ((i > 9) ? (m.v) : p->w) <<= 1u; out[i] = m.w + c.x;", 19),
+    ("uchar2 c = 1; auto m = made(1u); thread auto* p = &m; (i > 9 ? m.v : p->w)++; --(i < 9 ? p->v : m.w); *&(i < 9 ? p->v : m.w) += 5u; thread uint& r = i < 9 ? m.v : p->w; r *= 10; out[i] = m.v + m.w + c.x;", 50 + 3 + 1),
+    ("uchar2 c = 1; auto m = Number{1}; auto n = Number{3}; thread Number* q = &n; bump(i > 9 ? m.n : q->n); bump(i < 9 ? n.n : q->n); out[i] = n.n + c.x;", 14),
     ("uchar4 u = uchar4(1); if (local_index < 64) u += 1; else u += 2; for (int k = 0; k < 2; k++) u *= 2; out[i] = u.x;", 8),
 ]  # fmt: skip
 
@@ -77,6 +83,9 @@ BEFORE = (
     "constant packed_float3 points[2] = {packed_float3(1, 2, 3), packed_float3(4, 5, 6)};"
     "enum { FIVE = 5 };"
     "struct Number { uint n; uint get() const { return n; } };"
+    "template <typename T> struct Made { T v; T w; };"
+    "template <typename T> Made<T> made(T x) { return {x, x + 1}; }"
+    "static void bump(thread uint& x) { x += 5; }"
     "template <typename T> T scaled(T x) { T r = x * 1.5; return r; }"
     "template <typename T, typename U> T sum(T x, U y) { T r = x; r += y; return r; }"
 )

@@ -2,8 +2,8 @@
 
 Where all threads that run abreast have the same vector and the same new element, Intel's vectorizer takes it that they
 have the same vector afterwards, too: the index of the first thread counts for all. After ``float3 v = 0;`` and
-``v[i % 3] = 1;`` sums and products of ``v`` were those of 1, 0, 0. With an element that might differ among them each has
-a vector of its own.
+``v[i % 3] = 1;`` sums and products of ``v`` were those of 1, 0, 0. With an element that might differ among them each
+has a vector of its own.
 
 A truth value as an index is one bit, which the vectorizer takes for the sign of a number.
 """

@@ -280,16 +280,12 @@ class Expressions:
         variable = source.variable(token.text, place)
         if variable is None:
             read = read_type(self._tokens, place, self._end, source.aliases, source.members)
-            if (
-                read is not None
-                and read[0].known
-                and not read[0].pointers
-                and self._text(read[1] - self._index) in ("(", "{")
-                and read[0].base in SIZES
-            ):
-                self._index = read[1]
-                self._arguments()
-                return read[0].value
+            if read is not None and read[0].known and not read[0].pointers:
+                opening = self._text(read[1] - self._index)
+                if opening == "{" or (opening == "(" and read[0].base in SIZES):
+                    self._index = read[1]
+                    self._arguments()
+                    return read[0].value
         self._skip_template()
         if self._text() == "::":
             self._member_of_class()

@@ -217,7 +217,8 @@ template <typename A, typename B> struct operands_mtl { typedef A first; typedef
 template <typename E, typename S> struct converted_mtl { typedef E type; };
 template <typename E> struct converted_mtl<E, float> { static_assert((E)0.5f != (E)0, "invalid operands to binary expression: a vector of integers and a floating-point scalar"); typedef E type; };
 template <typename E> struct converted_mtl<E, half> { static_assert((E)0.5f != (E)0, "invalid operands to binary expression: a vector of integers and a floating-point scalar"); typedef E type; };
-template <typename E, int N, typename S, bool = is_scalar_mtl<S>::value> struct with_scalar_mtl { typedef S type; };
+// An enumerator without a scope counts as a scalar.
+template <typename E, int N, typename S, bool = is_scalar_mtl<S>::value || (__is_enum(S) && __is_convertible_to(S, int))> struct with_scalar_mtl { typedef S type; };
 template <typename E, int N, typename S> struct with_scalar_mtl<E, N, S, true> { typedef typename converted_mtl<E, S>::type type; };
 template <typename E, int N, typename B> struct operands_mtl<vec_mtl<E, N>, B> { typedef vec_mtl<E, N> first; typedef typename with_scalar_mtl<E, N, B>::type second; };
 template <typename A, typename E, int N> struct operands_mtl<A, vec_mtl<E, N>> { typedef typename with_scalar_mtl<E, N, A>::type first; typedef vec_mtl<E, N> second; };
